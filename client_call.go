@@ -1,0 +1,141 @@
+package gdrpc
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// clientCall is the state of one unary call. It is the context that the call's
+// attempts run under, which is how the stats handler finds it.
+type clientCall struct {
+	context.Context // the caller's
+	client          *client
+	codec           codecChoice
+	slices          []*gpubuf.Slice // references of the call's own
+	wanted          *Reply          // nil: nobody asked for attachments
+
+	mu     sync.Mutex    // no Conn is waited for under it
+	last   attempt       // the latest; guarded by mu
+	tried  []*conn.Conn  // of all attempts; guarded by mu
+	offers []*conn.Offer // of all Marshals; guarded by mu
+	coding bool          // a message with attachments is being coded; guarded by mu
+	formed bool          // a message in offer form was made; guarded by mu
+	in     *incoming     // what came with the reply; guarded by mu
+	err    error         // of the codec, as the caller must see it; guarded by mu
+}
+
+// attempt is where one attempt of a call went.
+type attempt struct {
+	conn   *conn.Conn // nil: a connection that is not ours, or none yet
+	local  net.Addr   // nil: no attempt yet
+	broken error      // why the call's offers cannot be landed there
+}
+
+// Value implements context.Context.
+func (c *clientCall) Value(key any) any {
+	if key == (clientCallKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// begin notes that an attempt starts on the connection with the local address.
+// Offers that exist, because a message is about to be sent again, are made
+// good there. grpc calls it before the attempt sends anything.
+func (c *clientCall) begin(local net.Addr) {
+	a := attempt{conn: connOf(local), local: local}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = a
+	if len(c.slices) == 0 {
+		return
+	}
+	if a.conn != nil {
+		c.tried = append(c.tried, a.conn)
+	}
+	c.last.broken = c.offerOn(a.conn, c.offers)
+}
+
+// offerOn adds offers to a Conn and says why they cannot be landed there. The
+// caller holds c.mu.
+func (c *clientCall) offerOn(to *conn.Conn, offers []*conn.Offer) error {
+	if len(offers) == 0 {
+		return nil
+	}
+	if err := (route{conn: to}).offload(); err != nil {
+		return err
+	}
+	for _, o := range offers {
+		if err := to.AddOffer(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// route tells where the next message goes.
+func (c *clientCall) route() route {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.client.routeOf(c.last)
+}
+
+// made adds the offers of a message to every Conn on which the call was tried.
+// Where that fails, the message fails to be landed, which finish reports.
+func (c *clientCall) made(r route, offers []*conn.Offer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.formed = c.formed || r.gdrpc
+	c.offers = append(c.offers, offers...)
+	for _, t := range c.tried {
+		err := c.offerOn(t, offers)
+		if t == c.last.conn && err != nil {
+			c.last.broken = err
+		}
+	}
+}
+
+// finish ends the call: sources are the user's again, and the reply's
+// attachments are in place, when it returns.
+func (c *clientCall) finish(err error) error {
+	c.mu.Lock()
+	offers, in, last := c.offers, c.in, c.last
+	recorded, formed := c.err, c.formed
+	c.offers, c.in = nil, nil
+	c.mu.Unlock()
+	withdraw(offers)
+	freeSlices(c.slices)
+	defer in.end()
+	switch {
+	case err != nil:
+		in.discard(nil)
+		return c.client.explain(err, recorded, last, formed)
+	case c.wanted != nil:
+		return c.wanted.receive(c.Context, in)
+	case in != nil:
+		in.discard(&c.client.unasked)
+	}
+	return nil
+}
+
+// explain returns the error that the caller must see for err, which grpc
+// returned.
+func (c *client) explain(err, recorded error, last attempt, formed bool) error {
+	code := status.Code(err)
+	opaque := code == codes.Internal || code == codes.Unavailable || code == codes.Unknown
+	switch {
+	case recorded != nil && code == codes.Internal:
+		return recorded // grpc makes every error of a codec Internal
+	case last.broken != nil && opaque:
+		return errorf(codes.Unavailable, "the last attempt went to a connection on which its attachments cannot be landed: %w; it ended with: %v", last.broken, err)
+	case formed && code == codes.Internal && !c.routeOf(last).gdrpc:
+		return errorf(codes.Unavailable, "the last attempt went to a peer that is not known to be gdrpc; it ended with: %w", err)
+	}
+	return restoreCode(err)
+}

@@ -1,0 +1,95 @@
+package gdrpc
+
+import (
+	"context"
+	"sync"
+
+	"github.com/gdrpc/gdrpc/dialer"
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+)
+
+// DialOptions returns the options that let a grpc.ClientConn send and receive
+// attachments: the dialer, interceptors and a stats handler. Pass them after
+// your own options, so that gdrpc's interceptors are the innermost, and pass
+// the result to one grpc.NewClient only.
+//
+// A grpc.WithContextDialer after them keeps its dialer: attachments then travel
+// inside the messages.
+func DialOptions(opts ...Option) []grpc.DialOption {
+	c := &client{endpoint: newEndpoint(opts)}
+	return c.options()
+}
+
+func (c *client) options() []grpc.DialOption {
+	c.dialer = sync.OnceValues(func() (*dialer.Dialer, error) { return ownDialer(c.cfg) })
+	return []grpc.DialOption{
+		grpc.WithContextDialer(c.dial),
+		grpc.WithChainUnaryInterceptor(c.unary),
+		grpc.WithChainStreamInterceptor(c.stream),
+		grpc.WithStatsHandler(clientStats{c}),
+	}
+}
+
+// client is what all calls of one ClientConn share.
+type client struct {
+	*endpoint
+	// peers holds the local address of each connection of a foreign dialer
+	// whose peer showed that it is gdrpc. grpc makes one address for each
+	// connection.
+	peers sync.Map
+
+	dialer func() (*dialer.Dialer, error) // made at first need
+}
+
+// unary is the innermost interceptor.
+func (c *client) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if c.err != nil {
+		return errorf(codes.FailedPrecondition, "%w", c.err)
+	}
+	choice := c.chooseCodec(opts)
+	slices, wanted := outgoingSlices(ctx), wantedReply(opts)
+	if choice.codec.CodecV2 == nil || choice.codec.kind == codecOther {
+		if err := refuseCodec(choice, slices, wanted); err != nil {
+			return err
+		}
+		return invoker(ctx, method, req, reply, cc, opts...)
+	}
+	call := &clientCall{Context: ctx, client: c, codec: choice, wanted: wanted}
+	if len(slices) > 0 {
+		var err error
+		if call.slices, err = c.borrow(slices); err != nil {
+			return err
+		}
+	}
+	err := invoker(marked(call), method, req, reply, cc, append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))...)
+	return call.finish(err)
+}
+
+// refuseCodec fails a call with attachments whose codec cannot carry them.
+func refuseCodec(choice codecChoice, slices []*gpubuf.Slice, wanted *Reply) error {
+	if len(slices) == 0 && wanted == nil {
+		return nil
+	}
+	return errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", choice.subtype)
+}
+
+// stream passes streams through, without attachments.
+func (c *client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	switch {
+	case c.err != nil:
+		return nil, errorf(codes.FailedPrecondition, "%w", c.err)
+	case len(outgoingSlices(ctx)) > 0:
+		return nil, errOnStream("NewOutgoingContext for " + method)
+	case wantedReply(opts) != nil:
+		return nil, errOnStream("ReplyAttachments for " + method)
+	}
+	return streamer(marked(ctx), desc, cc, method, opts...)
+}
+
+// marked adds the metadata that shows the server that we understand offer form.
+func marked(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, markKey, "1")
+}

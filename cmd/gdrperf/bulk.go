@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"github.com/gdrpc/gdrpc"
+	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
+	"github.com/gdrpc/gdrpc/gpubuf"
+)
+
+// bulkContests are one message from client to server: as an attachment, over
+// bare TCP, and in a bytes field.
+func (c *client) bulkContests(ctx context.Context) ([]*contest, error) {
+	var all []*contest
+	for _, job := range []struct {
+		size int64
+		ops  int
+		emu  bool
+	}{
+		{size: 64 << 20, ops: 4},
+		{size: 64 << 20, ops: 4, emu: true},
+		{size: 1 << 20, ops: 64},
+		{size: 64 << 10, ops: 400},
+	} {
+		ct, err := c.bulkContest(ctx, job.size, job.emu)
+		if err != nil {
+			return nil, err
+		}
+		ct.ops = job.ops
+		if job.size == 64<<20 && !job.emu {
+			ct.subject("gdrpc").target = atLeast(0.8)
+		}
+		all = append(all, ct)
+	}
+	return all, nil
+}
+
+func (c *client) bulkContest(ctx context.Context, size int64, emu bool) (*contest, error) {
+	pool, client := c.mem.host, c.host
+	if emu {
+		pool, client = c.mem.emu, c.emu
+	}
+	src, err := c.fill(ctx, pool, size)
+	if err != nil {
+		return nil, err
+	}
+	hostSrc, err := c.fill(ctx, c.mem.host, size)
+	if err != nil {
+		return nil, err
+	}
+	tcp, sendTCP, err := dialTCP(c.tcpAddr, hostSrc.HostBytes())
+	if err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { tcp.Close() })
+
+	ct := &contest{name: fmt.Sprintf("%s, %s", sizeName(size), pool.Device().Kind()), bytes: size, samples: 1}
+	ct.subjects = []*subject{{name: "bare TCP", run: sendTCP}, landSubject(ctx, client, src)}
+	if emu {
+		ct.subjects = append(ct.subjects, &subject{name: "stock", run: c.putFromDevice(ctx, src)})
+	} else {
+		ct.subjects = append(ct.subjects, &subject{name: "stock", run: c.put(ctx, src.HostBytes())})
+	}
+	return ct, nil
+}
+
+// fill makes a slice of random bytes, which lives as long as the client.
+func (c *client) fill(ctx context.Context, pool *gpubuf.Pool, size int64) (*gpubuf.Slice, error) {
+	s, err := pool.Alloc(ctx, size)
+	if err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, s.Free)
+	data := make([]byte, size)
+	rand.Read(data) // never fails (crypto/rand.Read)
+	return s, s.CopyIn(0, data)
+}
+
+// landSubject sends src as an attachment.
+func landSubject(ctx context.Context, client perfpb.PerfClient, src *gpubuf.Slice) *subject {
+	s := &subject{name: "gdrpc"}
+	s.run = func(n int) error {
+		for range n {
+			reply, err := client.Land(gdrpc.NewOutgoingContext(ctx, src), &perfpb.Empty{})
+			if err != nil {
+				return err
+			}
+			s.path = reply.GetPath()
+		}
+		return nil
+	}
+	return s
+}
+
+// put sends data in a bytes field.
+func (c *client) put(ctx context.Context, data []byte) func(n int) error {
+	return func(n int) error {
+		for range n {
+			if _, err := c.stock.Put(ctx, &perfpb.PutRequest{Data: data}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// putFromDevice sends src in a bytes field, with the copies from and to device
+// memory that this takes.
+func (c *client) putFromDevice(ctx context.Context, src *gpubuf.Slice) func(n int) error {
+	data := make([]byte, src.Len())
+	return func(n int) error {
+		for range n {
+			if err := src.CopyOut(data, 0); err != nil {
+				return err
+			}
+			if _, err := c.stock.Put(ctx, &perfpb.PutRequest{Data: data, ToDevice: true}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func sizeName(n int64) string {
+	if n >= 1<<20 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d KiB", n>>10)
+}

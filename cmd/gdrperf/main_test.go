@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
+)
+
+// mainEnv makes the test binary be the command.
+const mainEnv = "GDRPC_PERF_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(mainEnv) != "" || os.Getenv(serverEnv) != "" {
+		main()
+		os.Exit(0)
+	}
+	leaktest.Main(m)
+}
+
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), exe, args...)
+	cmd.Env = append(os.Environ(), mainEnv+"=1")
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func TestEverything(t *testing.T) {
+	args := []string{"-rounds", "1", "-conns", "3", "-idle", "10ms"}
+	out, err := command(t, append(args, "-json")...).Output()
+	require.NoError(t, err)
+	var res results
+	require.NoError(t, json.Unmarshal(out, &res))
+	require.Len(t, res.Bulk, 12)
+	require.Len(t, res.Calls, 3)
+	require.Len(t, res.Idle.CPU, 2)
+	require.Len(t, res.Idle.Memory, 2)
+	for _, r := range res.Bulk {
+		require.Positive(t, r.Median, r.Case)
+		if r.Subject == "gdrpc" {
+			require.Equal(t, "soft", r.Path, r.Case)
+		}
+	}
+	for _, r := range res.Idle.Memory {
+		require.Zero(t, r.Server.GetDeviceBytes(), r.Kind)
+		require.Zero(t, r.Client.GetDeviceBytes(), r.Kind)
+	}
+}
+
+func TestTables(t *testing.T) {
+	out, err := command(t, "-rounds", "1", "-only", "call,idle", "-conns", "1", "-idle", "10ms").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "| gdrpc, soft Conn |")
+	require.Contains(t, string(out), "| one idle connection of 1 |")
+}
+
+func TestUnknownPart(t *testing.T) {
+	err := command(t, "-only", "bulk,disk").Run()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 2, exit.ExitCode())
+}

@@ -1,0 +1,95 @@
+package conn
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/gdrpc/gdrpc/ibverbs"
+)
+
+// Config configures a Domain. The zero value of a field means its default. A
+// Config is not changed after NewDomain.
+type Config struct {
+	// Device is the verbs device that lanes run on. Default: a software
+	// device of its own.
+	Device ibverbs.Device
+
+	// Require, if set, is the worst path that attachments may take. A dial
+	// that cannot reach it fails, and so does a call whose attachments
+	// would go by a worse one. Attachments of up to 16 KiB may always go
+	// inline. Default: any path.
+	Require Path
+
+	// StagingBlock is the size in bytes of the host blocks through which
+	// attachments go to and from device memory; a power of two from 4 KiB
+	// to 8 MiB. Default 256 KiB.
+	StagingBlock int
+
+	// StagingBlocks is how many staging blocks one Conn may hold at a
+	// time for each direction, at least 2. Default 8. They are taken on demand and given
+	// back when idle.
+	StagingBlocks int
+
+	// MaxOffers bounds the offers open on one Conn. Default 65536.
+	MaxOffers int
+
+	// LandingTimeout is how long a landing may go without a completion
+	// before it is aborted. Default 30 s, negative: for ever.
+	LandingTimeout time.Duration
+
+	// DrainTimeout bounds the wait for outstanding work requests of a
+	// withdrawn offer or a cancelled landing; past it the Conn is closed.
+	// Default 5 s.
+	DrainTimeout time.Duration
+
+	// Logger receives one line for each Conn and each fallback.
+	// Default slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	minStagingBlock = 4 << 10
+	maxStagingBlock = 8 << 20
+)
+
+// withDefaults returns a copy with every default filled in.
+func (c Config) withDefaults() Config {
+	setDefault(&c.StagingBlock, 256<<10)
+	setDefault(&c.StagingBlocks, 8)
+	setDefault(&c.MaxOffers, 65536)
+	setDefault(&c.LandingTimeout, 30*time.Second)
+	setDefault(&c.DrainTimeout, 5*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate checks what is set. What is advertised to peers is checked here,
+// at start, and not at the first handshake.
+func (c Config) validate() error {
+	if b := c.StagingBlock; b < minStagingBlock || b > maxStagingBlock || b&(b-1) != 0 {
+		return fmt.Errorf("conn: Config.StagingBlock %d: want a power of two from %d to %d bytes", b, minStagingBlock, maxStagingBlock)
+	}
+	if c.StagingBlocks < 2 {
+		return fmt.Errorf("conn: Config.StagingBlocks %d: want at least 2", c.StagingBlocks)
+	}
+	if c.MaxOffers < 1 {
+		return fmt.Errorf("conn: Config.MaxOffers %d: want at least 1", c.MaxOffers)
+	}
+	if c.DrainTimeout < 0 {
+		return fmt.Errorf("conn: Config.DrainTimeout %v: want a positive duration; waits for hardware are always bounded", c.DrainTimeout)
+	}
+	if c.Require > PathGDR {
+		return fmt.Errorf("conn: Config.Require %d: no such path", c.Require)
+	}
+	return nil
+}

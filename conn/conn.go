@@ -1,0 +1,259 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"google.golang.org/grpc/mem"
+)
+
+// Conn is a net.Conn with lanes beside its byte stream.
+type Conn struct {
+	d      *Domain
+	mode   Mode
+	reason string
+	client bool
+	peer   Limits
+	local  *Addr
+	stream stream
+
+	firstRead func([]byte) // called and cleared by the first Read; guarded by firstOnce
+	firstOnce sync.Once
+	preface   preface
+
+	// The lanes; nil in ModePlain. Not written after New.
+	control *control
+	recv    *bulkRecv
+	send    *bulkSend
+	lanes   []*Lane
+	offers  offers
+
+	gdrpc atomic.Bool
+	stats counters
+
+	ending endings
+}
+
+var _ net.Conn = (*Conn)(nil)
+
+// Setup is what a handshake agreed on.
+type Setup struct {
+	// Stream is the bootstrap connection, positioned at the first byte of
+	// the raw stream.
+	Stream net.Conn
+	// Mode is ModeSoftJoined or ModePlain.
+	Mode Mode
+	// Reason tells why no better path than this mode's was possible; it
+	// appears in Stats and the log.
+	Reason string
+	// Client is set on the side that dialled.
+	Client bool
+	// Gdrpc is set if the peer proved to be gdrpc by its Hello.
+	Gdrpc bool
+	// Peer is what the peer advertised, checked. Unused in ModePlain.
+	Peer Limits
+	// Control and Bulk are the attached lanes of ModeSoftJoined, one of
+	// each.
+	Control *Lane
+	Bulk    []*Lane
+	// FirstRead, if set, is called once with the first bytes that the
+	// stream delivers, before Read returns them. It must not block.
+	FirstRead func(b []byte)
+}
+
+// New makes a Conn. It takes over everything in s, and closes it if it fails.
+func New(d *Domain, s Setup) (*Conn, error) {
+	if err := s.check(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	if err := d.acquire(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	c := newConn(d, s, newNetStream(s.Stream))
+	c.log()
+	return c, nil
+}
+
+// newConn makes a Conn whose stream is st and starts its lanes.
+func newConn(d *Domain, s Setup, st stream) *Conn {
+	c := &Conn{
+		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
+		stream: st, firstRead: s.FirstRead,
+		offers: offers{limit: d.cfg.MaxOffers},
+		ending: newEndings(),
+	}
+	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
+	c.gdrpc.Store(s.Gdrpc)
+	if s.Mode != ModePlain {
+		c.startLanes(s)
+	}
+	return c
+}
+
+func (s Setup) check() error {
+	switch {
+	case s.Stream == nil:
+		return errors.New("conn: Setup.Stream is nil")
+	case s.Mode == ModePlain:
+		return nil
+	case s.Mode != ModeSoftJoined:
+		return fmt.Errorf("conn: Setup.Mode %v: %w", s.Mode, ibverbs.ErrNotSupported)
+	case s.Control == nil || len(s.Bulk) != 1:
+		return fmt.Errorf("conn: Setup with %d bulk lanes: want one, and a control lane", len(s.Bulk))
+	}
+	return s.Peer.Check()
+}
+
+func (s Setup) close() error {
+	var errs []error
+	for _, l := range append(s.Bulk, s.Control) {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
+	if s.Stream != nil {
+		errs = append(errs, s.Stream.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Conn) startLanes(s Setup) {
+	bulk := s.Bulk[0]
+	c.lanes = []*Lane{s.Control, bulk}
+	c.control = newControl(c, s.Control, s.Peer)
+	c.recv = newBulkRecv(c, bulk)
+	c.send = newBulkSend(c, bulk)
+	s.Control.start(c.control.complete, c.controlLost)
+	bulk.start(func(wc *ibverbs.WC) {
+		if wc.WRID&wridRecv != 0 {
+			c.recv.complete(wc)
+		} else {
+			c.send.complete(wc)
+		}
+	}, c.bulkLost)
+}
+
+// handle acts on a frame from the peer. An error ends the Conn.
+func (c *Conn) handle(f *frame) error {
+	switch f.typ {
+	case frameRequest:
+		return c.send.request(f)
+	case frameAbort:
+		c.send.abort(f.id)
+	case frameRelease:
+		if o := c.offers.get(f.token); o != nil {
+			o.Withdraw()
+		}
+	case frameConnEnd:
+		c.peerEnded(errPeerEnded)
+	}
+	return nil
+}
+
+// log writes the one line that a connection gets.
+func (c *Conn) log() {
+	args := []any{
+		"local", c.local.String(), "remote", c.RemoteAddr().String(),
+		"mode", c.mode.String(), "path", c.bestPath().String(),
+	}
+	level := slog.LevelInfo
+	if c.reason != "" {
+		args = append(args, "reason", c.reason)
+	}
+	c.d.cfg.Logger.Log(logContext, level, "gdrpc: connection", args...)
+}
+
+// bestPath is the path of large attachments on this Conn.
+func (c *Conn) bestPath() Path {
+	if c.mode == ModePlain {
+		return PathInline
+	}
+	return PathSoft
+}
+
+// Offload says whether attachments may leave the byte stream: nil if so, else
+// the reason why they must stay inside the message (no lanes, stream encrypted
+// above the Conn, first bytes not seen yet, closed).
+func (c *Conn) Offload() error {
+	if c.control == nil {
+		return fmt.Errorf("conn: no lanes in mode %v: %s", c.mode, c.reason)
+	}
+	if err := c.ending.lanes.get(); err != nil {
+		return err
+	}
+	return c.preface.check()
+}
+
+// Gdrpc reports whether the peer is known to be gdrpc: by its Hello, or since
+// MarkGdrpc.
+func (c *Conn) Gdrpc() bool { return c.gdrpc.Load() }
+
+// MarkGdrpc records that the peer showed itself to be gdrpc in its metadata.
+func (c *Conn) MarkGdrpc() { c.gdrpc.Store(true) }
+
+// Read implements net.Conn.
+func (c *Conn) Read(b []byte) (int, error) {
+	n, err := c.stream.Read(b)
+	c.observeRead(b[:n])
+	return n, c.opError("read", err)
+}
+
+// ReadOnReady waits until the stream has bytes, then takes a buffer of size
+// bytes from pool and reads into it. grpc calls it so that an idle connection
+// holds no buffer. It returns io.EOF bare, and no buffer with an error.
+func (c *Conn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
+	b, n, err := c.stream.ReadOnReady(size, pool)
+	if b != nil {
+		c.observeRead((*b)[:n])
+	}
+	return b, n, c.opError("read", err)
+}
+
+func (c *Conn) observeRead(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	if c.firstRead != nil {
+		c.firstOnce.Do(func() { c.firstRead(b) })
+	}
+	if !c.client {
+		c.preface.observe(b)
+	}
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(b []byte) (int, error) {
+	if c.client {
+		c.preface.observe(b)
+	}
+	n, err := c.stream.Write(b)
+	return n, c.opError("write", err)
+}
+
+// CloseWrite ends the outgoing byte stream; the peer reads io.EOF.
+func (c *Conn) CloseWrite() error { return c.opError("close", c.stream.CloseWrite()) }
+
+// LocalAddr returns an *Addr.
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr returns the bootstrap connection's remote address.
+func (c *Conn) RemoteAddr() net.Addr { return c.stream.RemoteAddr() }
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error { return c.opError("set", c.stream.SetDeadline(t)) }
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	return c.opError("set", c.stream.SetReadDeadline(t))
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	return c.opError("set", c.stream.SetWriteDeadline(t))
+}

@@ -1,0 +1,214 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// lingerBound is how long the lanes of a closed Conn may go on for
+	// landings and offers. Leases and landing timeouts end them sooner.
+	lingerBound = 2 * time.Minute
+	// endBound is how long a side waits for the peer's ConnEnd.
+	endBound = time.Second
+)
+
+var logContext = context.Background()
+
+var errPeerEnded = fmt.Errorf("conn: the peer has ended the connection: %w", net.ErrClosed)
+
+// cause is an error that is set once, with a channel that tells.
+type cause struct {
+	mu  sync.Mutex
+	err error
+	ch  chan struct{}
+}
+
+func (c *cause) set(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return false
+	}
+	c.err = err
+	close(c.ch)
+	return true
+}
+
+func (c *cause) get() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// endings are the ways in which a Conn, or a part of it, ends.
+type endings struct {
+	closed *cause // Close was called, or the Conn failed
+	failed *cause // reset: a rule was broken or the control lane was lost
+	peer   *cause // the peer sent ConnEnd, or cannot any more
+	lanes  *cause // attachments cannot leave the stream any more
+
+	idle chan struct{} // has a token when offers or landings have become fewer
+	once sync.Once
+	done chan struct{} // everything is given back
+}
+
+func newEndings() endings {
+	mk := func() *cause { return &cause{ch: make(chan struct{})} }
+	return endings{
+		closed: mk(), failed: mk(), peer: mk(), lanes: mk(),
+		idle: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+}
+
+// Close closes the byte stream and unblocks Read and Write. Offers that the
+// peer may still land and landings under way go on, bounded by their lease and
+// timeout; then the lanes close too. It is idempotent.
+func (c *Conn) Close() error {
+	err := net.ErrClosed
+	if c.ending.closed.set(err) {
+		err = c.stream.Close()
+		c.finish()
+	} else {
+		err = nil
+	}
+	return c.opError("close", err)
+}
+
+// fail resets the Conn: stream and lanes. It does not block and may be called
+// under any lock.
+func (c *Conn) fail(err error) {
+	if !c.ending.failed.set(err) {
+		return
+	}
+	c.ending.lanes.set(fmt.Errorf("conn: connection to %v failed: %w", c.RemoteAddr(), err))
+	c.ending.closed.set(err)
+	c.finish()
+}
+
+// controlLost is told of a dead control lane. Without the peer's ConnEnd it
+// resets the Conn.
+func (c *Conn) controlLost(err error) {
+	lost := fmt.Errorf("control lane: %w", err)
+	if c.ending.peer.get() == nil && c.ending.closed.get() == nil {
+		c.fail(lost)
+		return
+	}
+	c.peerEnded(lost)
+}
+
+// peerEnded notes that the peer asks for nothing any more.
+func (c *Conn) peerEnded(err error) {
+	c.ending.lanes.set(errPeerEnded)
+	c.ending.peer.set(err)
+	c.dropOffers()
+}
+
+func (c *Conn) dropOffers() {
+	for _, o := range c.offers.close(c.ending.lanes.get()) {
+		o.leave(c)
+	}
+}
+
+// bulkLost is told of a dead bulk lane. It costs the landings and offers; the
+// stream goes on.
+func (c *Conn) bulkLost(err error) {
+	if c.ending.peer.get() != nil || !c.ending.lanes.set(fmt.Errorf("conn: bulk lane to %v lost: %w", c.RemoteAddr(), err)) {
+		return
+	}
+	c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; attachments stay inside messages", "remote", c.RemoteAddr().String(), "err", err)
+	go c.closeBulk()
+}
+
+// closeBulk closes the bulk lane and ends all that depended on it. It runs
+// once or twice, in turn or at the same time.
+func (c *Conn) closeBulk() {
+	err := c.ending.lanes.get()
+	c.recv.l.Close()
+	c.recv.close(err)
+	c.send.close()
+}
+
+// lingerCheck tells finish that there may be nothing left to linger for.
+func (c *Conn) lingerCheck() {
+	select {
+	case c.ending.idle <- struct{}{}:
+	default:
+	}
+}
+
+// finish starts, once, what closes the lanes.
+func (c *Conn) finish() {
+	c.ending.once.Do(func() { go c.finishLanes() })
+}
+
+// finishLanes is the one goroutine that takes a Conn apart.
+func (c *Conn) finishLanes() {
+	defer close(c.ending.done)
+	if err := c.ending.failed.get(); err != nil {
+		c.d.cfg.Logger.Warn("gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
+		c.stream.Close()
+	}
+	if c.control != nil {
+		c.linger()
+		c.ending.lanes.set(fmt.Errorf("conn: %w", net.ErrClosed))
+		if c.ending.failed.get() == nil {
+			c.control.send(frame{typ: frameConnEnd})
+			c.awaitPeer()
+		}
+		c.control.stop()
+		for _, l := range c.lanes {
+			l.Close()
+		}
+		c.closeBulk()
+		c.dropOffers()
+	}
+	c.d.release()
+}
+
+// linger waits until no offer and no landing remains.
+func (c *Conn) linger() {
+	bound := time.NewTimer(lingerBound)
+	defer bound.Stop()
+	for c.offers.count()+c.recv.count() > 0 {
+		select {
+		case <-c.ending.idle:
+		case <-c.ending.peer.ch:
+			return
+		case <-c.ending.lanes.ch:
+			return
+		case <-bound.C:
+			return
+		}
+	}
+}
+
+func (c *Conn) awaitPeer() {
+	bound := time.NewTimer(endBound)
+	defer bound.Stop()
+	select {
+	case <-c.ending.peer.ch:
+	case <-c.ending.failed.ch:
+	case <-bound.C:
+	}
+}
+
+// opError makes every error of the net.Conn methods: io.EOF bare, all others a
+// *net.OpError of network "gdr" that says why the Conn was reset, if it was.
+func (c *Conn) opError(op string, err error) error {
+	if err == nil || errors.Is(err, errEOF) {
+		return err
+	}
+	var inner *net.OpError
+	if errors.As(err, &inner) {
+		err = inner.Err
+	}
+	if reset := c.ending.failed.get(); reset != nil && !isTimeout(err) {
+		err = fmt.Errorf("%w (%w)", reset, err)
+	}
+	return &net.OpError{Op: op, Net: "gdr", Source: c.local.Addr, Addr: c.RemoteAddr(), Err: err}
+}

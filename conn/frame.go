@@ -1,0 +1,191 @@
+package conn
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Control frames, docs/wire.md section 3. Frames of types that are reserved
+// there have no code yet.
+
+// frameSize is the size of a control receive, and the most that a frame may
+// have.
+const frameSize = 256
+
+// frameHeaderSize is type, flags, body length, credit.
+const frameHeaderSize = 8
+
+// frameSkippable marks a frame that a receiver may ignore if it does not know
+// the type.
+const frameSkippable = 0x80
+
+type frameType uint8
+
+const (
+	frameCredit  frameType = 1
+	frameRequest frameType = 2
+	frameAbort   frameType = 3
+	frameRelease frameType = 4
+	frameConnEnd frameType = 10
+)
+
+// frame is one control frame. Which fields count depends on the type.
+type frame struct {
+	typ     frameType
+	flags   uint8
+	credit  uint32
+	id      uint32  // Request, Abort
+	token   Token   // Request, Release
+	request request // Request
+	reason  uint8   // ConnEnd
+}
+
+// request is the layout that a Request states: count-1 messages of chunk bytes,
+// then one of last bytes, from offset on.
+type request struct {
+	offset uint64
+	chunk  uint32
+	count  uint32
+	last   uint32
+}
+
+// bytes returns how many bytes the request asks for.
+func (r request) bytes() uint64 { return uint64(r.count-1)*uint64(r.chunk) + uint64(r.last) }
+
+// length returns the length of message i.
+func (r request) length(i uint32) uint32 {
+	if i == r.count-1 {
+		return r.last
+	}
+	return r.chunk
+}
+
+// position returns the offset in the offer of message i.
+func (r request) position(i uint32) uint64 { return r.offset + uint64(i)*uint64(r.chunk) }
+
+// valid says whether the layout keeps the rules that its sender can keep.
+func (r request) valid(maxMsg uint32) bool {
+	return r.count > 0 && r.chunk > 0 && r.chunk <= maxMsg && r.last > 0 && r.last <= r.chunk &&
+		r.offset <= 1<<62
+}
+
+const requestSize = 4 + 16 + 8 + 4 + 4 + 4
+
+// encode writes the frame to b, which holds frameSize bytes, and returns its
+// length.
+func (f *frame) encode(b []byte) int {
+	body := b[frameHeaderSize:frameHeaderSize]
+	switch f.typ {
+	case frameRequest:
+		body = binary.BigEndian.AppendUint32(body, f.id)
+		body = append(body, f.token[:]...)
+		body = binary.BigEndian.AppendUint64(body, f.request.offset)
+		body = binary.BigEndian.AppendUint32(body, f.request.chunk)
+		body = binary.BigEndian.AppendUint32(body, f.request.count)
+		body = binary.BigEndian.AppendUint32(body, f.request.last)
+	case frameAbort:
+		body = binary.BigEndian.AppendUint32(body, f.id)
+	case frameRelease:
+		body = append(body, f.token[:]...)
+	case frameConnEnd:
+		body = append(body, f.reason)
+	}
+	b[0], b[1] = byte(f.typ), f.flags
+	binary.BigEndian.PutUint16(b[2:], uint16(len(body)))
+	binary.BigEndian.PutUint32(b[4:], f.credit)
+	return frameHeaderSize + len(body)
+}
+
+// decodeFrame parses a whole message of the control lane. An unknown skippable
+// frame comes back with its type and credit only.
+func decodeFrame(b []byte) (frame, error) {
+	if len(b) < frameHeaderSize {
+		return frame{}, fmt.Errorf("control frame of %d bytes", len(b))
+	}
+	f := frame{typ: frameType(b[0]), flags: b[1], credit: binary.BigEndian.Uint32(b[4:])}
+	body := b[frameHeaderSize:]
+	if n := int(binary.BigEndian.Uint16(b[2:])); n != len(body) {
+		return frame{}, fmt.Errorf("control frame type %d says %d bytes and has %d", f.typ, n, len(body))
+	}
+	want, known := f.typ.bodySize()
+	switch {
+	case !known && f.flags&frameSkippable != 0:
+		return f, nil
+	case !known:
+		return frame{}, fmt.Errorf("unknown control frame type %d", f.typ)
+	case len(body) < want: // longer: fields of a later version
+		return frame{}, fmt.Errorf("control frame type %d has %d bytes, want %d", f.typ, len(body), want)
+	}
+	f.decodeBody(body)
+	return f, nil
+}
+
+func (t frameType) bodySize() (size int, known bool) {
+	switch t {
+	case frameCredit:
+		return 0, true
+	case frameRequest:
+		return requestSize, true
+	case frameAbort:
+		return 4, true
+	case frameRelease:
+		return len(Token{}), true
+	case frameConnEnd:
+		return 1, true
+	}
+	return 0, false
+}
+
+func (f *frame) decodeBody(b []byte) {
+	switch f.typ {
+	case frameRequest:
+		f.id = binary.BigEndian.Uint32(b)
+		f.token = Token(b[4:20])
+		f.request = request{
+			offset: binary.BigEndian.Uint64(b[20:]),
+			chunk:  binary.BigEndian.Uint32(b[28:]),
+			count:  binary.BigEndian.Uint32(b[32:]),
+			last:   binary.BigEndian.Uint32(b[36:]),
+		}
+	case frameAbort:
+		f.id = binary.BigEndian.Uint32(b)
+	case frameRelease:
+		f.token = Token(b[:16])
+	case frameConnEnd:
+		f.reason = b[0]
+	}
+}
+
+// The immediate of a bulk message: request id in the upper 24 bits, status in
+// the lower 8.
+
+type bulkStatus uint8
+
+const (
+	bulkData    bulkStatus = 0 // as long as the layout says
+	bulkRefused bulkStatus = 1 // empty: unknown token, or bytes outside the offer
+	bulkAborted bulkStatus = 2 // empty: cancelled on either side
+	bulkFailed  bulkStatus = 3 // empty: the source could not be read
+)
+
+// String says what the status means to the side that lands.
+func (s bulkStatus) String() string {
+	switch s {
+	case bulkData:
+		return "data"
+	case bulkRefused:
+		return "the peer refused: the offer is unknown to it or withdrawn, or the request lies outside it"
+	case bulkAborted:
+		return "the peer aborted the transfer"
+	case bulkFailed:
+		return "the peer could not read its source"
+	}
+	return fmt.Sprintf("unknown status %d from the peer", uint8(s))
+}
+
+// maxRequestID is where request ids wrap around, to 1.
+const maxRequestID = 1<<24 - 1
+
+func bulkImm(id uint32, s bulkStatus) uint32 { return id<<8 | uint32(s) }
+
+func splitBulkImm(imm uint32) (id uint32, s bulkStatus) { return imm >> 8, bulkStatus(imm) }

@@ -1,0 +1,102 @@
+package conn
+
+import (
+	"encoding/hex"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var goldenFrames = []struct {
+	name  string
+	frame frame
+	hex   string
+}{
+	{"Credit", frame{typ: frameCredit, credit: 31}, "010000000000001f"},
+	{"Request", frame{typ: frameRequest, credit: 2, id: 7, token: Token{1, 2, 15: 255},
+		request: request{offset: 1 << 33, chunk: 1 << 20, count: 3, last: 5}},
+		"0200002800000002" + "00000007" + "010200000000000000000000000000ff" + "0000000200000000" + "00100000" + "00000003" + "00000005"},
+	{"Abort", frame{typ: frameAbort, id: 0xabcdef}, "0300000400000000" + "00abcdef"},
+	{"Release", frame{typ: frameRelease, token: Token{9}}, "0400001000000000" + "09000000000000000000000000000000"},
+	{"ConnEnd", frame{typ: frameConnEnd, reason: 1}, "0a00000100000000" + "01"},
+}
+
+func TestFrameGolden(t *testing.T) {
+	for _, g := range goldenFrames {
+		t.Run(g.name, func(t *testing.T) {
+			var b [frameSize]byte
+			n := g.frame.encode(b[:])
+			require.Equal(t, g.hex, hex.EncodeToString(b[:n]))
+			got, err := decodeFrame(b[:n])
+			require.NoError(t, err)
+			require.Equal(t, g.frame, got)
+		})
+	}
+}
+
+func TestFrameDecodeErrors(t *testing.T) {
+	for name, tc := range map[string]struct{ hex, err string }{
+		"empty":             {"", "control frame of 0 bytes"},
+		"short header":      {"01000000000000", "control frame of 7 bytes"},
+		"length lies":       {"0300000800000000" + "00abcdef", "says 8 bytes and has 4"},
+		"body too short":    {"0300000200000000" + "00ab", "has 2 bytes, want 4"},
+		"unknown":           {"6300000000000000", "unknown control frame type 99"},
+		"reserved, no code": {"0500001000000000" + "09000000000000000000000000000000", "unknown control frame type 5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := hex.DecodeString(tc.hex)
+			require.NoError(t, err)
+			_, err = decodeFrame(b)
+			require.ErrorContains(t, err, tc.err)
+		})
+	}
+}
+
+func TestFrameTolerance(t *testing.T) {
+	for name, in := range map[string]string{
+		"unknown but skippable":   "6380000200000003" + "ffff",
+		"fields of a later minor": "0300000600000003" + "00abcdef" + "ffff",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := hex.DecodeString(in)
+			require.NoError(t, err)
+			f, err := decodeFrame(b)
+			require.NoError(t, err)
+			require.EqualValues(t, 3, f.credit)
+		})
+	}
+}
+
+func FuzzFrame(f *testing.F) {
+	for _, g := range goldenFrames {
+		b, _ := hex.DecodeString(g.hex)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		fr, err := decodeFrame(in)
+		if err != nil {
+			return
+		}
+		if _, known := fr.typ.bodySize(); !known {
+			return
+		}
+		var b [frameSize]byte
+		again, err := decodeFrame(b[:fr.encode(b[:])])
+		require.NoError(t, err)
+		require.Equal(t, fr, again)
+	})
+}
+
+func TestLayout(t *testing.T) {
+	for _, chunk := range []uint32{4 << 10, 256 << 10, 1 << 20} {
+		for _, n := range []int64{1, 257, 4096, 4097, 65537, int64(chunk) - 1, int64(chunk), int64(chunk) + 1, 7*int64(chunk) + 3, 8 * int64(chunk)} {
+			r := layout(12345, n, chunk)
+			require.True(t, r.valid(chunk), "%d bytes in chunks of %d: %+v", n, chunk, r)
+			require.EqualValues(t, n, r.bytes())
+			require.EqualValues(t, (n+int64(chunk)-1)/int64(chunk), r.count, "as few messages as can be")
+			if n > 256 {
+				require.Greater(t, r.last, uint32(256), "%d bytes in chunks of %d: %+v", n, chunk, r)
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+)
+
+// Landing is one offered attachment on its way into dst.
+type Landing struct {
+	c      *Conn
+	token  Token
+	dst    *gpubuf.Slice // own reference, freed when consumed
+	size   int64
+	staged bool   // chunks go through staging blocks
+	chunk  uint32 // bytes of one message at most
+
+	// Guarded by bulkRecv.mu of the lane.
+	next   int64       // first byte not asked for yet
+	landed int64       // bytes in dst
+	open   int         // receives posted and not consumed, copies not finished
+	ended  bool        // done is closed
+	timer  *time.Timer // LandingTimeout, then DrainTimeout
+
+	err      error         // written before done is closed
+	done     chan struct{} // closed when the landing has ended
+	consumed chan struct{} // closed when nothing writes to dst any more
+}
+
+// OfferFlags are properties of an offer that the receiver must know. They
+// travel in its descriptor.
+type OfferFlags uint32
+
+// OfferStaged says that the source goes through staging blocks, so that no
+// chunk may be longer than one of either side.
+const OfferStaged OfferFlags = 2
+
+// Land starts moving the offer that token names into dst, whose length must be
+// the offer's size. flags are those of the offer. The landing takes its own
+// reference to dst and keeps it until Consumed. Land does not block; it always
+// returns a Landing, whose Wait tells of any failure.
+func (c *Conn) Land(token Token, flags OfferFlags, dst *gpubuf.Slice) *Landing {
+	l := &Landing{c: c, token: token, done: make(chan struct{}), consumed: make(chan struct{})}
+	ref, err := dst.TryRef()
+	if err == nil {
+		l.dst, l.size = ref, ref.Len()
+		err = c.startLanding(l, flags)
+	}
+	if err != nil {
+		l.abandon(err)
+	}
+	return l
+}
+
+func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
+	if err := c.Offload(); err != nil {
+		return fmt.Errorf("landing over %v: %w", c.RemoteAddr(), err)
+	}
+	if l.size == 0 {
+		l.abandon(nil)
+		return nil
+	}
+	l.plan(flags)
+	return c.recv.add(l)
+}
+
+// plan chooses how the landing's bytes move.
+func (l *Landing) plan(flags OfferFlags) {
+	own, peer := l.c.d.Limits(), l.c.peer
+	l.chunk = min(own.MaxMsg, peer.MaxMsg)
+	l.staged = l.dst.Region().HostBytes() == nil
+	if l.staged || flags&OfferStaged != 0 {
+		l.chunk = min(l.chunk, own.StagingBlock, peer.StagingBlock)
+	}
+}
+
+// abandon ends a landing that no lane knows of.
+func (l *Landing) abandon(err error) {
+	l.err = err
+	close(l.done)
+	l.finishConsumed()
+}
+
+// Wait returns nil once all bytes are in dst and visible to work launched from
+// then on. If ctx ends first the landing is cancelled and Wait returns ctx's
+// error at once, while hardware may still write to dst: see Consumed.
+func (l *Landing) Wait(ctx context.Context) error {
+	select {
+	case <-l.done:
+		return l.err
+	default:
+	}
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		l.c.recv.cancel(l, ctx.Err())
+		<-l.done
+	}
+	return l.err
+}
+
+// Consumed is closed when the landing has ended, well or not, and nothing
+// writes to dst any more. The wait is bounded: a lane that does not finish
+// within Config.DrainTimeout is closed.
+func (l *Landing) Consumed() <-chan struct{} { return l.consumed }
+
+// Path returns how the bytes moved. It is valid after Wait returned nil.
+func (l *Landing) Path() Path { return PathSoft }
+
+// end notes the outcome. bulkRecv.mu is held.
+func (l *Landing) end(err error) {
+	if l.ended {
+		return
+	}
+	l.ended, l.err = true, err
+	if err == nil {
+		l.c.stats.landings.Add(1)
+		l.c.stats.bytesLanded.Add(uint64(l.size))
+	} else {
+		l.c.stats.landingsFailed.Add(1)
+	}
+	close(l.done)
+	l.watch(0)
+	if l.open == 0 {
+		l.finishConsumed()
+		return
+	}
+	if err != nil {
+		l.watchDrain()
+	}
+}
+
+func (l *Landing) finishConsumed() {
+	l.watch(0)
+	if l.dst != nil {
+		l.dst.Free()
+	}
+	close(l.consumed)
+	l.c.lingerCheck()
+}
+
+// watch restarts the timer that aborts a landing without completions; a
+// duration of 0 or less stops it. bulkRecv.mu is held.
+func (l *Landing) watch(d time.Duration) {
+	switch {
+	case d <= 0:
+		if l.timer != nil {
+			l.timer.Stop()
+		}
+	case l.timer == nil:
+		l.timer = time.AfterFunc(d, l.stalled)
+	default:
+		l.timer.Reset(d)
+	}
+}
+
+func (l *Landing) stalled() {
+	l.c.recv.cancel(l, fmt.Errorf("no byte of the attachment arrived for %v from %v", l.c.d.cfg.LandingTimeout, l.c.RemoteAddr()))
+}
+
+// watchDrain closes the Conn if the peer does not answer the landing's open
+// requests in time: its memory cannot be given back before. bulkRecv.mu is
+// held.
+func (l *Landing) watchDrain() {
+	bound := l.c.d.cfg.DrainTimeout
+	l.timer = time.AfterFunc(bound, func() {
+		l.c.fail(fmt.Errorf("the peer did not answer a cancelled request for %v", bound))
+	})
+}

@@ -1,0 +1,318 @@
+package conn
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/soft"
+)
+
+// LaneKind is the job of a lane.
+type LaneKind uint8
+
+// The kinds of lanes, numbered as on the wire.
+const (
+	LaneControl LaneKind = 1 + iota
+	LaneBulk
+	LaneStream
+)
+
+// String returns "control", "bulk" or "stream".
+func (k LaneKind) String() string {
+	switch k {
+	case LaneControl:
+		return "control"
+	case LaneBulk:
+		return "bulk"
+	case LaneStream:
+		return "stream"
+	}
+	return "unknown"
+}
+
+// laneShape says what a kind of lane is made of.
+type laneShape struct {
+	sends, recvs int // queue depths
+	block        int // bytes of one block
+	sendBlocks   int // blocks that the lane has for its sends
+	recvBlocks   int // receives posted from the start
+}
+
+func (k LaneKind) shape() laneShape {
+	switch k {
+	case LaneControl:
+		return laneShape{sends: controlSends, recvs: controlDepth, block: frameSize, sendBlocks: controlSends, recvBlocks: controlDepth}
+	case LaneStream:
+		return laneShape{sends: streamSends, recvs: streamDepth, block: streamBlock, sendBlocks: streamBlocks, recvBlocks: streamDepth}
+	}
+	return laneShape{sends: bulkDepth, recvs: bulkDepth}
+}
+
+// closeBound is how long closing a lane waits for its flushed completions.
+const closeBound = time.Second
+
+// QPInfo is what one side must know of the other's queue pair to connect.
+type QPInfo struct {
+	QPNum uint32 // 24 bits
+	PSN   uint32 // first packet sequence number, 24 bits
+}
+
+// Lane is one queue pair of a Conn with its completion queue, its blocks of
+// host memory and the goroutine that polls. Until New takes it, whoever made it
+// must Close it.
+type Lane struct {
+	d     *Domain
+	kind  LaneKind
+	shape laneShape
+	psn   uint32
+
+	channel ibverbs.CompChannel
+	cq      ibverbs.CQ
+	qp      ibverbs.QP
+	blocks  *gpubuf.Slice // send blocks, then receive blocks; nil for bulk
+	wire    *soft.Wire    // set by Attach
+
+	posted  atomic.Int64 // work requests that have not completed yet
+	drained chan struct{}
+	started atomic.Bool
+	polled  sync.WaitGroup // the polling goroutine
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Work request ids of the lanes with blocks: the index of the block, sends
+// first. Those of the bulk lane are in bulk_recv.go and bulk_send.go. Receives
+// carry this bit, since only the id tells what an error completion was.
+const wridRecv = 1 << 63
+
+// NewLane makes a lane whose receives are posted, not yet connected.
+func (d *Domain) NewLane(kind LaneKind) (*Lane, error) {
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	l := &Lane{d: d, kind: kind, shape: kind.shape(), psn: randomPSN(), drained: make(chan struct{}, 1)}
+	if err := l.open(); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("conn: making the %v lane: %w", kind, err)
+	}
+	return l, nil
+}
+
+func randomPSN() uint32 {
+	var b [4]byte
+	rand.Read(b[:]) // never fails (crypto/rand.Read)
+	return binary.BigEndian.Uint32(b[:]) & (1<<24 - 1)
+}
+
+func (l *Lane) open() (err error) {
+	s := l.shape
+	if l.channel, err = l.d.ctx.CreateCompChannel(); err != nil {
+		return err
+	}
+	if l.cq, err = l.d.ctx.CreateCQ(s.sends+s.recvs, l.channel); err != nil {
+		return err
+	}
+	l.qp, err = l.d.pd.CreateQP(ibverbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, MaxSendWR: s.sends, MaxRecvWR: s.recvs})
+	if err != nil {
+		return err
+	}
+	if err = l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPInit}, ibverbs.QPAttrState); err != nil {
+		return err
+	}
+	if s.block == 0 {
+		return nil
+	}
+	if l.blocks, err = l.d.hostBlock(s.block * (s.sendBlocks + s.recvBlocks)); err != nil {
+		return err
+	}
+	for i := range s.recvBlocks {
+		if err = l.postRecvBlock(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// QPInfo returns what the peer must be told.
+func (l *Lane) QPInfo() QPInfo { return QPInfo{QPNum: l.qp.Num(), PSN: l.psn} }
+
+// Attach connects the lane to the peer's queue pair over sock, from the next
+// byte on. The lane owns sock from then on, also if Attach fails.
+func (l *Lane) Attach(sock net.Conn, peer QPInfo) error {
+	return l.attach(soft.NewWire(sock), peer)
+}
+
+func (l *Lane) attach(w *soft.Wire, peer QPInfo) error {
+	l.wire = w
+	if err := w.Attach(l.qp); err != nil {
+		return err
+	}
+	err := l.qp.Modify(
+		ibverbs.QPAttr{State: ibverbs.QPRTR, DestQPNum: peer.QPNum, RQPSN: peer.PSN},
+		ibverbs.QPAttrState|ibverbs.QPAttrDestQPNum|ibverbs.QPAttrRQPSN)
+	if err != nil {
+		return err
+	}
+	return l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPRTS, SQPSN: l.psn}, ibverbs.QPAttrState|ibverbs.QPAttrSQPSN)
+}
+
+// sendBlock and recvBlock return block i of the lane's own memory.
+func (l *Lane) sendBlock(i int) []byte { return l.block(i) }
+func (l *Lane) recvBlock(i int) []byte { return l.block(l.shape.sendBlocks + i) }
+
+func (l *Lane) block(i int) []byte {
+	return l.blocks.HostBytes()[i*l.shape.block:][:l.shape.block]
+}
+
+// postRecvBlock posts receive block i.
+func (l *Lane) postRecvBlock(i int) error {
+	sge, err := l.d.regions.sge(l.blocks, int64((l.shape.sendBlocks+i)*l.shape.block), uint32(l.shape.block))
+	if err != nil {
+		return err
+	}
+	return l.postRecv(wridRecv|uint64(i), sge)
+}
+
+// postSendBlock sends n bytes of send block i.
+func (l *Lane) postSendBlock(i, n int, op ibverbs.WROpcode, imm uint32) error {
+	sge, err := l.d.regions.sge(l.blocks, int64(i*l.shape.block), uint32(n))
+	if err != nil {
+		return err
+	}
+	return l.postSend(uint64(i), sge, op, imm)
+}
+
+// postRecv posts one receive into sge.
+func (l *Lane) postRecv(wrid uint64, sge ibverbs.SGE) error {
+	l.posted.Add(1)
+	_, err := l.qp.PostRecv([]ibverbs.RecvWR{{WRID: wrid, SGList: []ibverbs.SGE{sge}}})
+	if err != nil {
+		l.posted.Add(-1)
+	}
+	return err
+}
+
+// postSend posts one signalled send of sge; one of length 0 sends nothing but
+// the immediate.
+func (l *Lane) postSend(wrid uint64, sge ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
+	wr := ibverbs.SendWR{WRID: wrid, Opcode: op, Flags: ibverbs.SendSignaled, Imm: imm}
+	if sge.Length > 0 {
+		wr.SGList = []ibverbs.SGE{sge}
+	}
+	l.posted.Add(1)
+	_, err := l.qp.PostSend([]ibverbs.SendWR{wr})
+	if err != nil {
+		l.posted.Add(-1)
+	}
+	return err
+}
+
+// start polls the lane on a goroutine of its own and hands each completion to
+// handle. fail is called once, from that goroutine, when the queue is dead.
+func (l *Lane) start(handle func(*ibverbs.WC), fail func(error)) {
+	l.started.Store(true)
+	l.polled.Add(1)
+	go func() {
+		defer l.polled.Done()
+		if err := l.poll(handle); !errors.Is(err, ibverbs.ErrClosed) {
+			fail(err)
+		}
+	}()
+}
+
+// poll runs until the channel closes or the queue dies. It arms the queue
+// before it polls it empty, so that no completion is missed.
+func (l *Lane) poll(handle func(*ibverbs.WC)) error {
+	var wcs [16]ibverbs.WC
+	for {
+		if err := l.cq.ReqNotify(); err != nil {
+			return err
+		}
+		for {
+			n, err := l.cq.Poll(wcs[:])
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				break
+			}
+			for i := range wcs[:n] {
+				handle(&wcs[i])
+				if l.posted.Add(-1) == 0 {
+					l.signalDrained()
+				}
+			}
+		}
+		if _, err := l.channel.Wait(); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Lane) signalDrained() {
+	select {
+	case l.drained <- struct{}{}:
+	default:
+	}
+}
+
+// Close destroys the lane and closes its socket. Outstanding work requests
+// complete as flushed first; the wait for them is bounded, and none touches
+// memory once Close has returned. It is idempotent and must not be called from
+// the lane's polling goroutine.
+func (l *Lane) Close() error {
+	l.closeOnce.Do(func() { l.closeErr = l.close() })
+	return l.closeErr
+}
+
+func (l *Lane) close() error {
+	var errs []error
+	if l.qp != nil {
+		errs = append(errs, l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPErr}, ibverbs.QPAttrState))
+	}
+	if l.wire != nil {
+		l.wire.Close() // its error is the peer's doing, and told by the completions
+	}
+	l.awaitDrained()
+	if l.qp != nil {
+		errs = append(errs, l.qp.Destroy())
+	}
+	if l.channel != nil {
+		errs = append(errs, l.channel.Close())
+	}
+	l.polled.Wait()
+	if l.cq != nil {
+		errs = append(errs, l.cq.Destroy())
+	}
+	if l.blocks != nil {
+		l.blocks.Free()
+	}
+	l.d.release()
+	return errors.Join(errs...)
+}
+
+// awaitDrained waits for the polling goroutine to take the last completion. A
+// lane that never started has nobody who polls, and nobody who would miss it.
+func (l *Lane) awaitDrained() {
+	if !l.started.Load() {
+		return
+	}
+	bound := time.NewTimer(closeBound)
+	defer bound.Stop()
+	for l.posted.Load() > 0 {
+		select {
+		case <-l.drained:
+		case <-bound.C:
+			return
+		}
+	}
+}

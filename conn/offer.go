@@ -1,0 +1,193 @@
+package conn
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+)
+
+// Offer is the sender's promise to deliver one slice to the peers of the Conns
+// that it is added to. It keeps a reference to the slice until it is drained;
+// from then on src must not be touched.
+type Offer struct {
+	token Token
+	src   *gpubuf.Slice // own reference, freed when drained
+	size  int64
+	flags OfferFlags
+
+	mu        sync.Mutex
+	conns     []*Conn // where it can be asked for; guarded by mu
+	reading   int     // chunks whose send or staging copy is not finished; guarded by mu
+	withdrawn bool    // guarded by mu
+	leased    bool    // ends with its last Conn; guarded by mu
+	timer     *time.Timer
+	drained   chan struct{}
+}
+
+// NewOffer makes an offer of src under a fresh token and takes its own
+// reference to src. It fails if src is nil or freed.
+func NewOffer(src *gpubuf.Slice) (*Offer, error) {
+	ref, err := src.TryRef()
+	if err != nil {
+		return nil, err
+	}
+	o := &Offer{token: NewToken(), src: ref, size: ref.Len(), drained: make(chan struct{})}
+	if r := ref.Region(); r != nil && r.HostBytes() == nil {
+		o.flags = OfferStaged
+	}
+	return o, nil
+}
+
+// Token returns the name under which the peer asks for the offer.
+func (o *Offer) Token() Token { return o.token }
+
+// Size returns the number of bytes offered.
+func (o *Offer) Size() int64 { return o.size }
+
+// Flags returns what the receiver must know of the offer to land it.
+func (o *Offer) Flags() OfferFlags { return o.flags }
+
+// Lease has the offer withdraw itself after d, and as soon as no Conn has it
+// any more. It suits offers that outlive the call that made them.
+func (o *Offer) Lease(d time.Duration) {
+	o.mu.Lock()
+	o.leased = true
+	orphan := len(o.conns) == 0
+	if !o.withdrawn && o.timer == nil {
+		o.timer = time.AfterFunc(d, o.Withdraw)
+	}
+	o.mu.Unlock()
+	if orphan {
+		o.Withdraw()
+	}
+}
+
+// Withdraw ends the offer on every Conn: later requests for it are refused,
+// open ones are aborted. It does not wait; Drained does.
+func (o *Offer) Withdraw() {
+	o.mu.Lock()
+	if o.withdrawn {
+		o.mu.Unlock()
+		return
+	}
+	o.withdrawn = true
+	conns := o.conns
+	o.conns = nil
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	if o.reading == 0 {
+		o.drain()
+	} else {
+		o.watchDrain(conns)
+	}
+	o.mu.Unlock()
+	for _, c := range conns {
+		c.offers.remove(o.token)
+		c.lingerCheck()
+	}
+}
+
+// watchDrain closes the Conns whose sends do not finish in time. mu is held.
+func (o *Offer) watchDrain(conns []*Conn) {
+	if len(conns) == 0 {
+		return
+	}
+	bound := conns[0].d.cfg.DrainTimeout
+	o.timer = time.AfterFunc(bound, func() {
+		for _, c := range conns {
+			c.fail(fmt.Errorf("sends of a withdrawn offer did not finish for %v", bound))
+		}
+	})
+}
+
+// drain gives the source back. mu is held.
+func (o *Offer) drain() {
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	o.src.Free()
+	close(o.drained)
+}
+
+// Drained is closed once the offer is withdrawn, or released by the peer, and
+// nothing reads its source any more. The source's memory is the user's again.
+// The wait is bounded: a Conn whose sends do not finish within
+// Config.DrainTimeout is closed.
+func (o *Offer) Drained() <-chan struct{} { return o.drained }
+
+// read notes that a chunk is about to be read from the source; false if the
+// offer is withdrawn.
+func (o *Offer) read() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.withdrawn {
+		return false
+	}
+	o.reading++
+	return true
+}
+
+// readDone undoes read.
+func (o *Offer) readDone() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.reading--
+	if o.withdrawn && o.reading == 0 {
+		o.drain()
+	}
+}
+
+// join and leave keep the list of Conns that have the offer.
+func (o *Offer) join(c *Conn) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.withdrawn {
+		return fmt.Errorf("conn: offer: withdrawn: %w", net.ErrClosed)
+	}
+	o.conns = append(o.conns, c)
+	return nil
+}
+
+func (o *Offer) leave(c *Conn) {
+	o.mu.Lock()
+	for i, x := range o.conns {
+		if x == c {
+			o.conns = append(o.conns[:i], o.conns[i+1:]...)
+			break
+		}
+	}
+	orphan := o.leased && len(o.conns) == 0
+	o.mu.Unlock()
+	if orphan {
+		o.Withdraw()
+	}
+}
+
+// AddOffer lets the peer of c ask for o. It fails if c is closed, has no lanes,
+// or has too many offers open. Adding the same offer twice does nothing.
+func (c *Conn) AddOffer(o *Offer) error {
+	if err := c.Offload(); err != nil {
+		return err
+	}
+	added, err := c.offers.add(o)
+	if err != nil || !added {
+		return err
+	}
+	if err := o.join(c); err != nil {
+		c.offers.remove(o.token)
+		return err
+	}
+	return nil
+}
+
+// Release tells the peer that its offer is wanted no more: it has landed, or
+// never will. Unknown tokens are harmless.
+func (c *Conn) Release(token Token) {
+	if c.control != nil {
+		c.control.send(frame{typ: frameRelease, token: token})
+	}
+}

@@ -1,0 +1,171 @@
+package conn
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/emu"
+	"github.com/gdrpc/gdrpc/gpubuf/host"
+	"github.com/stretchr/testify/require"
+)
+
+// quiet is a configuration whose log nobody reads.
+func quiet() *Config { return &Config{Logger: slog.New(slog.DiscardHandler)} }
+
+func newDomain(t testing.TB, cfg *Config) *Domain {
+	t.Helper()
+	d, err := NewDomain(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+// closeBoth closes both ends and waits until everything is given back.
+func closeBoth(a, b *Conn) {
+	a.Close()
+	b.Close()
+	<-a.ending.done
+	<-b.ending.done
+}
+
+// memPair is a pair in memory, its stream on a queue pair.
+func memPair(t testing.TB, cfg *Config) (client, server *Conn) {
+	t.Helper()
+	client, server, err := Pipe(newDomain(t, cfg))
+	require.NoError(t, err)
+	t.Cleanup(func() { closeBoth(client, server) })
+	return client, server
+}
+
+// tcpPair is a pair in mode soft-joined on loopback, as a handshake makes it.
+func tcpPair(t testing.TB, cfg *Config) (client, server *Conn) {
+	t.Helper()
+	d := newDomain(t, cfg)
+	var setups [2]Setup
+	socks := [3][2]net.Conn{}
+	for i := range socks {
+		socks[i] = socketPair(t)
+	}
+	for i := range setups {
+		setups[i] = Setup{Stream: socks[0][i], Mode: ModeSoftJoined, Client: i == 0, Gdrpc: true, Peer: d.Limits()}
+	}
+	for i, kind := range []LaneKind{LaneControl, LaneBulk} {
+		var pair [2]*Lane
+		for j := range pair {
+			var err error
+			pair[j], err = d.NewLane(kind)
+			require.NoError(t, err)
+		}
+		for j := range pair {
+			require.NoError(t, pair[j].Attach(socks[1+i][j], pair[1-j].QPInfo()))
+			if kind == LaneControl {
+				setups[j].Control = pair[j]
+			} else {
+				setups[j].Bulk = []*Lane{pair[j]}
+			}
+		}
+	}
+	client, err := New(d, setups[0])
+	require.NoError(t, err)
+	server, err = New(d, setups[1])
+	require.NoError(t, err)
+	t.Cleanup(func() { closeBoth(client, server) })
+	return client, server
+}
+
+// socketPair returns the two ends of a TCP connection on loopback.
+func socketPair(t testing.TB) [2]net.Conn {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	a, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	b, err := ln.Accept()
+	require.NoError(t, err)
+	return [2]net.Conn{a, b}
+}
+
+// pairs are the kinds of pairs that every test of both lanes runs on.
+var pairs = []struct {
+	name string
+	make func(testing.TB, *Config) (client, server *Conn)
+}{
+	{"memory", memPair},
+	{"soft-joined", tcpPair},
+}
+
+// greet sends the HTTP/2 preface from client to server, so that attachments may
+// leave the stream.
+func greet(t testing.TB, client, server *Conn) {
+	t.Helper()
+	_, err := client.Write([]byte(http2Preface))
+	require.NoError(t, err)
+	_, err = io.ReadFull(server, make([]byte, len(http2Preface)))
+	require.NoError(t, err)
+	require.NoError(t, client.Offload())
+	require.NoError(t, server.Offload())
+}
+
+// pools are the kinds of memory that landings are tested between.
+var pools = map[string]func(t testing.TB) gpubuf.Device{
+	"host": func(testing.TB) gpubuf.Device { return host.New() },
+	"emu": func(t testing.TB) gpubuf.Device {
+		d, err := emu.New(nil)
+		require.NoError(t, err)
+		return d
+	},
+}
+
+func newPool(t testing.TB, kind string) *gpubuf.Pool {
+	t.Helper()
+	dev := pools[kind](t)
+	p, err := gpubuf.NewPool(gpubuf.Config{Device: dev})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, p.Close())
+		require.NoError(t, dev.Close())
+	})
+	return p
+}
+
+// filled returns a slice with a pattern that depends on seed, and the pattern.
+func filled(t testing.TB, p *gpubuf.Pool, size int, seed byte) (*gpubuf.Slice, []byte) {
+	t.Helper()
+	b := make([]byte, size)
+	rand.NewChaCha8([32]byte{seed}).Read(b)
+	s, err := p.Alloc(context.Background(), int64(size))
+	require.NoError(t, err)
+	require.NoError(t, s.CopyIn(0, b))
+	t.Cleanup(s.Free)
+	return s, b
+}
+
+func alloc(t testing.TB, p *gpubuf.Pool, size int) *gpubuf.Slice {
+	t.Helper()
+	s, err := p.Alloc(context.Background(), int64(size))
+	require.NoError(t, err)
+	t.Cleanup(s.Free)
+	return s
+}
+
+func requireBytes(t testing.TB, want []byte, s *gpubuf.Slice) {
+	t.Helper()
+	got := make([]byte, s.Len())
+	require.NoError(t, s.CopyOut(got, 0))
+	require.True(t, bytes.Equal(want, got), "%d bytes differ", len(want))
+}
+
+// soon is a context for what must not take long.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

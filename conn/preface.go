@@ -1,0 +1,48 @@
+package conn
+
+import (
+	"errors"
+	"sync/atomic"
+)
+
+// http2Preface is what an HTTP/2 client sends first (RFC 9113, section 3.4).
+const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// preface watches the first bytes that the client of a stream sends. Only a
+// stream that starts with exactly the HTTP/2 preface is in clear, so that
+// attachments may travel in clear beside it.
+type preface struct {
+	seen atomic.Int32 // bytes that matched so far, or prefaceOther
+}
+
+const prefaceOther = -1
+
+var (
+	errPrefaceOther   = errors.New("conn: the byte stream is not plain HTTP/2 (TLS or ALTS above the connection), so attachments stay inside it")
+	errPrefacePending = errors.New("conn: the byte stream has not shown that it is plain HTTP/2 yet")
+)
+
+// observe takes the next bytes of the client's stream. One goroutine at a time
+// calls it until the preface is decided.
+func (p *preface) observe(b []byte) {
+	seen := int(p.seen.Load())
+	if seen == prefaceOther || seen == len(http2Preface) {
+		return
+	}
+	n := min(len(b), len(http2Preface)-seen)
+	if string(b[:n]) != http2Preface[seen:seen+n] {
+		p.seen.Store(prefaceOther)
+		return
+	}
+	p.seen.Store(int32(seen + n))
+}
+
+func (p *preface) check() error {
+	switch p.seen.Load() {
+	case prefaceOther:
+		return errPrefaceOther
+	case int32(len(http2Preface)):
+		return nil
+	}
+	return errPrefacePending
+}

@@ -1,0 +1,44 @@
+package conn
+
+import "sync/atomic"
+
+// Stats is a snapshot of a Conn.
+type Stats struct {
+	Mode     Mode   // what the handshake settled on
+	Reason   string // why no better mode; empty if this is the best that the product has
+	Offload  string // why attachments stay inside the message; empty if they leave it
+	Provider string // the lanes' provider, "soft" or "verbs"; empty without lanes
+
+	OffersOpen     int    // offers that the peer may ask for now
+	Landings       uint64 // landings that ended well
+	LandingsFailed uint64 // landings that failed or were cancelled
+	BytesLanded    uint64 // payload bytes of the landings that ended well
+	BytesServed    uint64 // payload bytes sent for the peer's landings
+	Refused        uint64 // the peer's requests that were refused
+}
+
+// counters are the numbers behind Stats.
+type counters struct {
+	landings, landingsFailed, bytesLanded, bytesServed, refused atomic.Uint64
+}
+
+// Stats returns a snapshot.
+func (c *Conn) Stats() Stats {
+	s := Stats{
+		Mode:           c.mode,
+		Reason:         c.reason,
+		OffersOpen:     c.offers.count(),
+		Landings:       c.stats.landings.Load(),
+		LandingsFailed: c.stats.landingsFailed.Load(),
+		BytesLanded:    c.stats.bytesLanded.Load(),
+		BytesServed:    c.stats.bytesServed.Load(),
+		Refused:        c.stats.refused.Load(),
+	}
+	if err := c.Offload(); err != nil {
+		s.Offload = err.Error()
+	}
+	if c.control != nil {
+		s.Provider = c.d.cfg.Device.Provider()
+	}
+	return s
+}

@@ -1,0 +1,129 @@
+package conn
+
+import (
+	"fmt"
+	"net"
+	"os"
+)
+
+// Read implements net.Conn.
+func (s *qpStream) Read(b []byte) (int, error) {
+	s.readLock.Lock()
+	defer s.readLock.Unlock()
+	if s.readBy.expired() {
+		return 0, os.ErrDeadlineExceeded
+	}
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if err := s.awaitReadable(); err != nil {
+		return 0, err
+	}
+	return s.take(b), nil
+}
+
+// awaitReadable waits until there are bytes to take. readLock is held.
+func (s *qpStream) awaitReadable() error {
+	for {
+		if s.readBy.expired() {
+			return os.ErrDeadlineExceeded
+		}
+		s.mu.Lock()
+		ready, err := len(s.arrived) > 0, s.readErr()
+		s.mu.Unlock()
+		if ready || err != nil {
+			return err
+		}
+		if err := await(s.readable, s.readBy); err != nil {
+			return err
+		}
+	}
+}
+
+// readErr says why no byte can be read, if none can. mu is held.
+func (s *qpStream) readErr() error {
+	switch {
+	case s.closed:
+		return net.ErrClosed
+	case len(s.arrived) > 0:
+		return nil
+	case s.eof:
+		return errEOF
+	}
+	return s.broken
+}
+
+// take copies arrived bytes to b and posts the blocks that are used up again.
+// readLock is held, and awaitReadable has returned nil.
+func (s *qpStream) take(b []byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for n < len(b) && len(s.arrived) > 0 {
+		m := &s.arrived[0]
+		k := copy(b[n:], m.data)
+		n += k
+		if m.data = m.data[k:]; len(m.data) > 0 {
+			break
+		}
+		s.repost(m.block, true)
+		s.arrived = append(s.arrived[:0], s.arrived[1:]...)
+	}
+	s.sendBare()
+	return n
+}
+
+// receive takes the message in receive block i.
+func (s *qpStream) receive(i int, n, imm uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	credit, flags := int(imm&(1<<24-1)), uint8(imm>>24)
+	if credit > streamWindow-s.credits {
+		return fmt.Errorf("the peer returned %d credits while %d are out", credit, streamWindow-s.credits)
+	}
+	if credit > 0 {
+		s.credits += credit
+		wake(s.writable)
+	}
+	switch {
+	case n == 0:
+		s.repost(i, false)
+	case s.closed || s.eof:
+		s.repost(i, true)
+	default:
+		s.arrived = append(s.arrived, message{block: i, data: s.l.recvBlock(i)[:n]})
+		wake(s.readable)
+	}
+	if flags&(streamCloseWrite|streamClose) != 0 {
+		s.eof = true
+		wake(s.readable)
+	}
+	if flags&streamClose != 0 && s.writeErr == nil {
+		s.writeErr = errPeerClosed
+		wake(s.writable)
+	}
+	s.sendBare()
+	return nil
+}
+
+// discard gives up what has arrived. mu is held.
+func (s *qpStream) discard() {
+	for _, m := range s.arrived {
+		s.repost(m.block, true)
+	}
+	s.arrived = nil
+}
+
+// repost posts receive block i again and, if the message in it used a credit,
+// notes that the peer must be told. mu is held.
+func (s *qpStream) repost(i int, credit bool) {
+	if err := s.l.postRecvBlock(i); err != nil {
+		if s.broken == nil {
+			s.broken = fmt.Errorf("stream lane: %w", err)
+		}
+		return
+	}
+	if credit {
+		s.owed++
+	}
+}

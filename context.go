@@ -1,0 +1,64 @@
+package gdrpc
+
+import (
+	"context"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"google.golang.org/grpc/codes"
+)
+
+// Keys of context values.
+type (
+	outgoingKey   struct{} // []*gpubuf.Slice, on the client
+	clientCallKey struct{} // *clientCall
+	serverCallKey struct{} // *serverCall
+	streamKey     struct{} // *serverStream
+)
+
+// NewOutgoingContext returns a context with which a unary call sends slices as
+// its attachments, in this order, in place of any that ctx had. The call
+// borrows them until it returns: until then their bytes must not change, and
+// work that writes them must have completed before.
+//
+// As with metadata, every call made with the context sends them.
+func NewOutgoingContext(ctx context.Context, slices ...*gpubuf.Slice) context.Context {
+	return context.WithValue(ctx, outgoingKey{}, slices)
+}
+
+// outgoingSlices returns what NewOutgoingContext put into ctx.
+func outgoingSlices(ctx context.Context) []*gpubuf.Slice {
+	slices, _ := ctx.Value(outgoingKey{}).([]*gpubuf.Slice)
+	return slices
+}
+
+// FromIncomingContext returns the attachments of the request that a handler or
+// a server interceptor has ctx from; none if it came without. They are valid
+// until the handler returns.
+func FromIncomingContext(ctx context.Context) Attachments {
+	call, _ := ctx.Value(serverCallKey{}).(*serverCall)
+	if call == nil {
+		return nil
+	}
+	return call.attachments()
+}
+
+// SetReply attaches slices to the reply of the unary handler that has ctx, in
+// this order, in place of any set before. It takes references of its own, so
+// the handler may free its slices at once, but their bytes must not change
+// until the client has them: a handler that goes on to write to them sends a
+// copy instead. They are sent only if the handler succeeds.
+//
+// It fails with InvalidArgument for a slice that is nil or freed,
+// ResourceExhausted beyond the limits of Config, Unimplemented on a stream,
+// Canceled after the handler returned, and FailedPrecondition where ctx is not
+// from a handler that gdrpc serves.
+func SetReply(ctx context.Context, slices ...*gpubuf.Slice) error {
+	if call, _ := ctx.Value(serverCallKey{}).(*serverCall); call != nil {
+		return call.setReply(slices)
+	}
+	if s, _ := ctx.Value(streamKey{}).(*serverStream); s != nil {
+		return errOnStream("SetReply in " + s.method)
+	}
+	return errorf(codes.FailedPrecondition, "SetReply: the context is not from a handler that gdrpc serves; "+
+		"register the service on the *gdrpc.Server, or through gdrpc.Register")
+}

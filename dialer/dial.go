@@ -1,0 +1,151 @@
+package dialer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/internal/handshake"
+)
+
+// stepConn is the last step of a dial, after the handshake's.
+const stepConn = handshake.Step("making the Conn")
+
+// Why a Conn is plain although no handshake failed.
+const (
+	reasonUnix   = "a Unix socket has no lanes"
+	reasonMarked = "the server at this address was found to be no gdrpc server"
+)
+
+// dial connects and settles the mode.
+func (d *Dialer) dial(ctx context.Context, network, address string) (*conn.Conn, error) {
+	sock, err := d.connect(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if network == "unix" {
+		return d.plain(sock, reasonUnix, nil)
+	}
+	remote := sock.RemoteAddr().String()
+	if d.marks.has(remote) {
+		return d.plain(sock, reasonMarked, nil)
+	}
+	res, err := d.shake(ctx, sock, remote)
+	if err == nil {
+		return d.agreed(sock, res)
+	}
+	sock.Close()
+	var busy *handshake.BusyError
+	if errors.As(err, &busy) || ctx.Err() != nil {
+		return nil, err
+	}
+	return d.redial(ctx, remote, err)
+}
+
+// connect opens one socket.
+func (d *Dialer) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	sock, err := d.tcp.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	handshake.Tune(sock)
+	return sock, nil
+}
+
+// shake runs the handshake on sock. Joins go to the address that sock is
+// connected to.
+func (d *Dialer) shake(ctx context.Context, sock net.Conn, remote string) (*handshake.Result, error) {
+	timeout := d.cfg.HandshakeTimeout
+	if end, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(end)/3)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c := handshake.Client{
+		Self: handshake.SelfOf(d.domain),
+		NewLane: func(kind conn.LaneKind) (handshake.Lane, error) {
+			return d.domain.NewLane(kind)
+		},
+		DialJoin: func(ctx context.Context) (net.Conn, error) {
+			return d.connect(ctx, "tcp", remote)
+		},
+		Hook: d.hook,
+	}
+	return c.Do(ctx, sock)
+}
+
+// redial connects once more to where the handshake failed, in plain. The server
+// is marked once it has answered as a plain one does, unless it had shown itself
+// to be gdrpc.
+func (d *Dialer) redial(ctx context.Context, remote string, failure error) (*conn.Conn, error) {
+	if err := d.reachable(conn.PathInline, failure.Error()); err != nil {
+		return nil, err
+	}
+	sock, err := d.connect(ctx, "tcp", remote)
+	if err != nil {
+		return nil, fmt.Errorf("%w; dialled again after: %v", bare(err), failure)
+	}
+	firstRead := func(b []byte) {
+		if handshake.IsPlain(b) {
+			d.marks.set(remote)
+		}
+	}
+	var e *handshake.Error
+	if errors.As(failure, &e) && e.Gdrpc {
+		firstRead = nil
+	}
+	return d.plain(sock, failure.Error(), firstRead)
+}
+
+// plain makes the Conn of a server that is not known to be gdrpc.
+func (d *Dialer) plain(sock net.Conn, reason string, firstRead func([]byte)) (*conn.Conn, error) {
+	if err := d.reachable(conn.PathInline, reason); err != nil {
+		sock.Close()
+		return nil, err
+	}
+	return d.newConn(conn.Setup{
+		Stream:    sock,
+		Mode:      conn.ModePlain,
+		Reason:    reason,
+		Client:    true,
+		FirstRead: firstRead,
+	})
+}
+
+// agreed makes the Conn that the handshake agreed on.
+func (d *Dialer) agreed(sock net.Conn, res *handshake.Result) (*conn.Conn, error) {
+	best, reason := conn.PathInline, res.Reason
+	if res.Mode == conn.ModeSoftJoined {
+		best, reason = conn.PathSoft, "the lanes run over TCP"
+	}
+	if err := d.reachable(best, reason); err != nil {
+		sock.Close()
+		res.Close()
+		return nil, err
+	}
+	return d.newConn(res.Setup(sock, true))
+}
+
+// newConn hands everything in s over to a Conn, which logs its line.
+func (d *Dialer) newConn(s conn.Setup) (*conn.Conn, error) {
+	if d.hook != nil {
+		if err := d.hook(stepConn); err != nil {
+			return nil, errors.Join(err, closeSetup(s))
+		}
+	}
+	return conn.New(d.domain, s)
+}
+
+// closeSetup closes what a Setup holds.
+func closeSetup(s conn.Setup) error {
+	if s.Control != nil {
+		s.Control.Close()
+	}
+	for _, l := range s.Bulk {
+		l.Close()
+	}
+	return s.Stream.Close()
+}

@@ -1,0 +1,64 @@
+// Package gdrpc lets unary RPCs of grpc-go carry attachments: bulk payloads
+// that travel outside HTTP/2 and protobuf, from the sender's device memory into
+// the receiver's. Generated code does not change.
+//
+// # Usage
+//
+// A client dials with DialOptions, last among its options:
+//
+//	cc, err := grpc.NewClient(target, append(own, gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: pool}))...)...)
+//
+//	var reply gdrpc.Reply
+//	defer reply.Free()
+//	out, err := client.Infer(gdrpc.NewOutgoingContext(ctx, tensor), in, gdrpc.ReplyAttachments(&reply))
+//	// reply.Slices holds what came back.
+//
+// A server is made with NewServer and served on a listener of package listener:
+//
+//	s := gdrpc.NewServer(gdrpc.WithConfig(gdrpc.Config{Pool: pool}))
+//	pb.RegisterModelServer(s, model)
+//	s.Serve(lis)
+//
+// Its handlers find the attachments in their context:
+//
+//	slices, err := gdrpc.FromIncomingContext(ctx).LandAll(ctx)
+//	...
+//	err = gdrpc.SetReply(ctx, result)
+//
+// Peers without lanes, and peers that are not gdrpc, are served by the same
+// code: attachments then travel inside the messages. A peer that is not gdrpc
+// finds and puts them in a field that the message itself must declare:
+//
+//	repeated bytes gdrpc_attachments = 536870000;
+//
+// Where it does not, a call with attachments fails with FailedPrecondition.
+//
+// # Memory
+//
+// A client's slices are borrowed until the call returns. The slices of a reply
+// are the caller's: Reply.Free gives them up. The attachments of a request are
+// the RPC's until the handler returns, also if the client cancels before; Ref
+// keeps a slice longer. SetReply takes references of its own. Nothing is
+// allocated for attachments that no handler lands, except for the inline ones,
+// whose bytes are in the message's buffers until the handler returns.
+//
+// # Concurrency
+//
+// All functions and methods may be called from any goroutine. A Reply serves
+// one call at a time.
+//
+// # Limitations
+//
+//   - Streams pass through without attachments. Sending them on a stream fails
+//     with Unimplemented.
+//   - The codec must be named proto or json; stock peers need proto.
+//   - A connection that gdrpc's dialer did not make is known to lead to a gdrpc
+//     server once a first call has succeeded on it. Calls before that treat the
+//     peer as one that is not gdrpc.
+//   - Server stats handlers see an internal type as the payload of received
+//     messages, with the right sizes. Interceptors see the messages.
+//   - Inline attachments count against the receiver's MaxRecvMsgSize, and ones
+//     of more than 256 KiB make grpc give up retrying the call.
+//   - A unary call is not run again if its last attempt went to a connection on
+//     which its attachments cannot be landed: it fails with Unavailable.
+package gdrpc

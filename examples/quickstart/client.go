@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/gdrpc/gdrpc"
+	pb "github.com/gdrpc/gdrpc/examples/quickstart/quickstartpb"
+	"github.com/gdrpc/gdrpc/gpubuf"
+)
+
+// client is everything that a round needs.
+type client struct {
+	pool         *gpubuf.Pool
+	gdrpc, stock pb.QuickstartClient
+	file         *gpubuf.Slice // the file in device memory
+	head         *gpubuf.Slice // as much of it as goes over stock gRPC
+	sum, headSum []byte
+}
+
+// bounceAll loads the file and sends it over both transports in turn, round by
+// round.
+func bounceAll(ctx context.Context, to ready, f *os.File, size int64, o options) (*result, error) {
+	pool, closePool, err := newPool(poolLimit(size))
+	if err != nil {
+		return nil, err
+	}
+	defer closePool()
+	rounds := roundsFor(size, o.rounds)
+	bar := newProgress(size+int64(rounds+1)*(2*size+2*min(size, stockMost)), o.json)
+	defer bar.done()
+
+	c := &client{pool: pool}
+	if c.file, c.sum, err = load(ctx, pool, f, size, bar); err != nil {
+		return nil, err
+	}
+	defer c.file.Free()
+	if c.head, err = c.file.Sub(0, min(size, stockMost)); err != nil {
+		return nil, err
+	}
+	defer c.head.Free()
+	if c.headSum = c.sum; size > stockMost {
+		if c.headSum, err = digest(c.head); err != nil {
+			return nil, err
+		}
+	}
+	hangUp, err := c.dial(to)
+	if err != nil {
+		return nil, err
+	}
+	defer hangUp()
+	return c.rounds(ctx, f.Name(), rounds, bar)
+}
+
+func (c *client) dial(to ready) (func(), error) {
+	opts := append(gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: c.pool})),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient(to.Gdrpc, opts...)
+	if err != nil {
+		return nil, err
+	}
+	stock, err := dialStock(to.Stock)
+	if err != nil {
+		cc.Close()
+		return nil, err
+	}
+	c.gdrpc, c.stock = pb.NewQuickstartClient(cc), pb.NewQuickstartClient(stock)
+	return func() { cc.Close(); stock.Close() }, nil
+}
+
+// rounds runs a warm-up round and n timed ones.
+func (c *client) rounds(ctx context.Context, name string, n int, bar *progress) (*result, error) {
+	res := &result{File: name, Bytes: c.file.Len(), StockBytes: c.head.Len(), Sum: c.sum, Rounds: n}
+	for i := range n + 1 {
+		took, err := c.bounce(ctx, name, res)
+		if err != nil {
+			return nil, err
+		}
+		bar.add(2 * c.file.Len())
+		stockTook, err := bounceStock(ctx, c.stock, c.pool, c.head, c.headSum)
+		if err != nil {
+			return nil, err
+		}
+		bar.add(2 * c.head.Len())
+		if i > 0 {
+			res.Times, res.StockTimes = append(res.Times, took), append(res.StockTimes, stockTook)
+		}
+	}
+	return res, nil
+}

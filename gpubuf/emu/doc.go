@@ -1,0 +1,32 @@
+// Package emu is an emulated GPU: a gpubuf.Device whose memory the host cannot
+// touch. Tests and examples use it where there is no GPU, because it fails
+// where a GPU would.
+//
+// # Usage
+//
+//	dev, err := emu.New(nil) // emu:0, 16 GiB
+//	if err != nil {
+//		return err
+//	}
+//	defer dev.Close()
+//	pool, err := gpubuf.NewPool(gpubuf.Config{Device: dev})
+//
+// # Memory
+//
+// Device addresses are reserved address space without access, so that code
+// which follows a device pointer (a checksum, a dump, a parser, writev) faults
+// at once, at the line that did it. The bytes live in a memfd that is mapped a
+// second time; CopyIn, CopyOut and Copy go through that mapping. They refuse
+// ranges that do not lie inside one allocation, and overlapping ones.
+//
+// Memory is zeroed, aligned to 2 MiB, and takes pages of the host only where it
+// was written. Each allocation holds one descriptor until it is freed: the
+// memfd, sealed against resizing, so that memory can be shared with another
+// process on the same host.
+//
+// # Limitations
+//
+// There are no streams, no kernels and no ordering to get wrong: a copy is done
+// when it returns. Copies run at the speed of the host's memory. Linux only;
+// elsewhere New answers gpubuf.ErrNotSupported.
+package emu

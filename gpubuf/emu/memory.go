@@ -1,0 +1,41 @@
+package emu
+
+import (
+	"fmt"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/internal/leak"
+)
+
+// memory is one allocation. Its fields never change.
+type memory struct {
+	device  *Device
+	twin    *twin
+	size    int64
+	tracked *leak.Object
+}
+
+var _ gpubuf.Memory = (*memory)(nil)
+
+// Base is the device address of the first byte. A host access of it faults.
+func (m *memory) Base() gpubuf.DevicePtr { return m.twin.base() }
+
+// Size is the allocation's size in bytes.
+func (m *memory) Size() int64 { return m.size }
+
+// HostBytes is nil: the host may not touch a GPU's memory.
+func (m *memory) HostBytes() []byte { return nil }
+
+// Free waits for the copies that are under way and frees the memory. Calling
+// it again is an error.
+func (m *memory) Free() error {
+	if err := m.device.space.Remove(m.Base()); err != nil {
+		return err
+	}
+	if err := m.twin.close(); err != nil {
+		return fmt.Errorf("%s: free (%d bytes): %w", m.device.name, m.size, err)
+	}
+	m.device.uncharge(m.size)
+	m.tracked.Done()
+	return nil
+}

@@ -1,0 +1,129 @@
+package gpubuf
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gdrpc/gdrpc/internal/leak"
+)
+
+// regionIDs numbers regions over the whole process, so that what is remembered
+// about one region is never applied to a later one at the same address.
+var regionIDs atomic.Uint64
+
+// Region is one allocation of a Device, from which a Pool cuts slices. It is
+// what a NIC registers: once for all slices in it. A region lives for as long
+// as a slice of it exists, and longer while the pool keeps it for later use.
+//
+// All methods may be called from any goroutine.
+type Region struct {
+	// These never change.
+	id      uint64
+	device  Device
+	memory  Memory
+	share   share
+	tracked *leak.Object
+
+	extents *extentMap // guarded by the pool's mu
+
+	mu       sync.Mutex
+	released bool   // guarded by mu
+	hooks    []hook // guarded by mu
+	hookIDs  uint64 // guarded by mu
+}
+
+// hook is a function to call before the region's memory is freed.
+type hook struct {
+	id uint64
+	f  func()
+}
+
+func newRegion(d Device, m Memory, s share) *Region {
+	r := &Region{id: regionIDs.Add(1), device: d, memory: m, share: s, tracked: leak.Track("gpubuf.Region")}
+	r.extents = newExtentMap(r, m.Size())
+	return r
+}
+
+// ID names the region: unique in the process and never reused, unlike its
+// address.
+func (r *Region) ID() uint64 { return r.id }
+
+// Base is the device address of the first byte, a multiple of 2 MiB.
+func (r *Region) Base() DevicePtr { return r.memory.Base() }
+
+// Size is the region's size in bytes, a multiple of 2 MiB.
+func (r *Region) Size() int64 { return r.memory.Size() }
+
+// Device is the device that the region lies on.
+func (r *Region) Device() Device { return r.device }
+
+// HostBytes is the whole region where the host may touch it (KindHost), else
+// nil. The bytes belong to the holders of the slices that lie there.
+func (r *Region) HostBytes() []byte { return r.memory.HostBytes() }
+
+// OnRelease has f called once, before the region's memory is freed: a
+// registration made for the region is undone there. The functions of a region
+// run one after the other, the last one first, without any lock held, and the
+// memory is freed when all have returned. f must not wait for the pool's memory.
+//
+// stop takes f back, and says whether it did: false means that f has run, runs
+// now, or was taken back before.
+//
+// It fails with ErrClosed if the region was released already. That cannot
+// happen while the caller holds a slice of it.
+func (r *Region) OnRelease(f func()) (stop func() bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.released {
+		return nil, fmt.Errorf("gpubuf: on release of region %d on %s: %w", r.id, r.device.Name(), ErrClosed)
+	}
+	r.hookIDs++
+	id := r.hookIDs
+	r.hooks = append(r.hooks, hook{id: id, f: f})
+	return func() bool { return r.unhook(id) }, nil
+}
+
+// empty says whether no slice lies in the region. The pool's mu is held.
+func (r *Region) empty() bool { return r.extents.used == 0 }
+
+func (r *Region) unhook(id uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.hooks {
+		if r.hooks[i].id == id {
+			r.hooks = append(r.hooks[:i], r.hooks[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// nextHook takes the newest function out. From the first call on, no more are
+// accepted.
+func (r *Region) nextHook() func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.released = true
+	n := len(r.hooks)
+	if n == 0 {
+		return nil
+	}
+	f := r.hooks[n-1].f
+	r.hooks[n-1] = hook{}
+	r.hooks = r.hooks[:n-1]
+	return f
+}
+
+// release runs the functions of OnRelease and frees the memory. The pool calls
+// it once, without its lock, on a region that it has taken out of its lists.
+func (r *Region) release() error {
+	for f := r.nextHook(); f != nil; f = r.nextHook() {
+		f()
+	}
+	r.tracked.Done()
+	if err := r.memory.Free(); err != nil {
+		return fmt.Errorf("gpubuf: free region %d (%d bytes): %w", r.id, r.Size(), err)
+	}
+	return nil
+}

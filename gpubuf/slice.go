@@ -1,0 +1,224 @@
+package gpubuf
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gdrpc/gdrpc/internal/leak"
+)
+
+// Slice is a handle on contiguous device memory: a window on bytes that it
+// shares with the other handles made from it. The memory goes back to the pool
+// when the last of them is freed.
+//
+// A Slice is not a []byte, because the host may not touch device memory; bytes
+// go in and out by CopyIn and CopyOut.
+//
+// All methods may be called from any goroutine, but each handle is freed by
+// exactly one call of Free. Using a handle after that, or a Slice that no pool
+// made, is a mistake in the program and panics; TryRef alone may be called on
+// any. The bytes themselves are not guarded: who writes them while others read
+// is the program's affair.
+type Slice struct {
+	state atomic.Uint32 // stateZero, stateLive or stateFreed
+
+	// These never change.
+	pool    *Pool
+	extent  *extent // nil if the slice is empty
+	region  *Region // the extent's, nil if the slice is empty
+	off     int64   // in the region
+	n       int64
+	tracked *leak.Object
+}
+
+const (
+	stateZero uint32 = iota // no pool made it
+	stateLive
+	stateFreed
+)
+
+// newSlice makes a handle on n bytes, off bytes into the extent. It takes over
+// a reference of the extent and one of the pool's count of slices.
+func newSlice(p *Pool, e *extent, off, n int64) *Slice {
+	s := &Slice{pool: p, n: n, tracked: leak.Track("gpubuf.Slice")}
+	if e != nil {
+		s.extent, s.region, s.off = e, e.region, e.off+off
+	}
+	s.state.Store(stateLive)
+	return s
+}
+
+// Len is the length in bytes.
+func (s *Slice) Len() int64 {
+	s.must()
+	return s.n
+}
+
+// Ptr is the device address of the first byte, or zero if the slice is empty.
+// It is valid until Free.
+func (s *Slice) Ptr() DevicePtr {
+	s.must()
+	if s.region == nil {
+		return 0
+	}
+	return s.region.Base() + DevicePtr(s.off)
+}
+
+// Device is the device that the memory is on.
+func (s *Slice) Device() Device {
+	s.must()
+	return s.pool.device
+}
+
+// Region is the region that the slice lies in, or nil if the slice is empty.
+// It stays at least until Free.
+func (s *Slice) Region() *Region {
+	s.must()
+	return s.region
+}
+
+// Offset is the position of the first byte in Region, in bytes.
+func (s *Slice) Offset() int64 {
+	s.must()
+	return s.off
+}
+
+// HostBytes is the slice's memory itself where the host may touch it
+// (KindHost), else nil. It must not be used after Free.
+func (s *Slice) HostBytes() []byte {
+	s.must()
+	if s.region == nil {
+		return nil
+	}
+	b := s.region.HostBytes()
+	if b == nil {
+		return nil
+	}
+	return b[s.off : s.off+s.n : s.off+s.n]
+}
+
+// Ref returns a new handle on the same bytes, to be freed on its own.
+func (s *Slice) Ref() *Slice {
+	s.mustHold()
+	return s.handle(0, s.n)
+}
+
+// TryRef is Ref for a handle that somebody else may be freeing, or that came
+// from outside: it fails with ErrFreed if the handle was freed, and with
+// ErrInvalidSlice if it is nil or no pool made it.
+func (s *Slice) TryRef() (*Slice, error) {
+	if err := s.hold(); err != nil {
+		return nil, fmt.Errorf("gpubuf: ref: %w", err)
+	}
+	return s.handle(0, s.n), nil
+}
+
+// Sub returns a new handle on n bytes from off, to be freed on its own. It
+// fails if they do not lie inside the slice.
+func (s *Slice) Sub(off, n int64) (*Slice, error) {
+	s.must()
+	if err := s.bounds("sub", off, n); err != nil {
+		return nil, err
+	}
+	s.mustHold()
+	if n == 0 {
+		defer s.drop() // an empty slice keeps no memory
+		s.pool.slices.Add(1)
+		return newSlice(s.pool, nil, 0, 0), nil
+	}
+	return s.handle(off, n), nil
+}
+
+// handle makes a handle of a hold.
+func (s *Slice) handle(off, n int64) *Slice {
+	s.pool.slices.Add(1)
+	r := newSlice(s.pool, nil, 0, n)
+	r.extent, r.region, r.off = s.extent, s.region, s.off+off
+	return r
+}
+
+// Free gives the handle up. Each handle is freed exactly once.
+func (s *Slice) Free() {
+	if s == nil {
+		misuse(ErrInvalidSlice)
+	}
+	if !s.state.CompareAndSwap(stateLive, stateFreed) {
+		misuse(s.live())
+	}
+	s.tracked.Done()
+	if s.extent != nil && s.extent.refs.Add(-1) == 0 {
+		s.pool.giveBack(s.extent, 1)
+		return
+	}
+	s.pool.slices.Add(-1)
+}
+
+// live says why the handle may not be used, or nil.
+func (s *Slice) live() error {
+	if s == nil {
+		return ErrInvalidSlice
+	}
+	switch s.state.Load() {
+	case stateLive:
+		return nil
+	case stateFreed:
+		return ErrFreed
+	default:
+		return ErrInvalidSlice
+	}
+}
+
+// hold keeps the memory until drop, if the handle is live.
+func (s *Slice) hold() error {
+	if err := s.live(); err != nil {
+		return err
+	}
+	if s.extent == nil {
+		return nil
+	}
+	return s.holdExtent()
+}
+
+// holdExtent holds the extent of a handle that was live a moment ago.
+//
+// The handle may have been freed since, and its extent be allocated again to
+// somebody else, whose count is then raised here for a moment. Looking at the
+// handle afterwards tells: while it is live its own reference counts, so the
+// count was raised on the right extent; otherwise it is lowered again, and
+// whoever lowers a count to zero gives the extent back.
+func (s *Slice) holdExtent() error {
+	if !s.extent.tryRef() {
+		return ErrFreed
+	}
+	if err := s.live(); err != nil {
+		s.drop()
+		return err
+	}
+	return nil
+}
+
+// drop ends a hold.
+func (s *Slice) drop() {
+	if s.extent != nil && s.extent.refs.Add(-1) == 0 {
+		s.pool.giveBack(s.extent, 0)
+	}
+}
+
+// bounds says why n bytes from off are not inside the slice, or nil.
+func (s *Slice) bounds(op string, off, n int64) error {
+	if off < 0 || n < 0 || off > s.n || n > s.n-off {
+		return fmt.Errorf("gpubuf: %s %s: %d bytes at %d are outside the slice of %d bytes", op, s.pool.device.Name(), n, off, s.n)
+	}
+	return nil
+}
+
+func (s *Slice) must() {
+	if err := s.live(); err != nil {
+		misuse(err)
+	}
+}
+
+// misuse panics for a handle that the program must not use.
+func misuse(err error) {
+	panic(fmt.Sprintf("BUG: gpubuf: use of a Slice: %v", err))
+}

@@ -1,0 +1,68 @@
+package ibverbs
+
+// CompChannel delivers completion events (struct ibv_comp_channel).
+type CompChannel interface {
+	// Wait blocks until a queue that was armed by ReqNotify has an event,
+	// acknowledges the event and returns the queue (ibv_get_cq_event(3)
+	// and ibv_ack_cq_events(3) in one). Events may be spurious or
+	// coalesced: arm again, then poll until empty. After Close it returns
+	// ErrClosed.
+	Wait() (CQ, error)
+	// Close unblocks Wait, for good, and destroys the channel once none of
+	// its queues is left. Those that are left raise no more events.
+	Close() error
+}
+
+// CQ is a completion queue (struct ibv_cq).
+type CQ interface {
+	// Poll takes up to len(wc) completions without blocking and returns
+	// their number (ibv_poll_cq(3)). An error means that the queue is dead,
+	// by overrun for example.
+	Poll(wc []WC) (int, error)
+	// ReqNotify asks for one event at the next completion
+	// (ibv_req_notify_cq(3)). It is one-shot and edge-triggered:
+	// completions that are already queued raise none, so poll once more
+	// after arming.
+	ReqNotify() error
+	// Destroy destroys the queue. It fails with ErrBusy while QPs use it.
+	Destroy() error
+}
+
+// WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only
+// WRID, Status, QPNum and VendorErr are valid.
+type WC struct {
+	WRID      uint64
+	Status    WCStatus
+	Opcode    WCOpcode
+	VendorErr uint32
+	ByteLen   uint32 // bytes received; valid for receives
+	Imm       uint32 // immediate data in host byte order; valid with WCWithImm
+	QPNum     uint32
+	Flags     WCFlags
+}
+
+// WCFlags are the flags of a completion (enum ibv_wc_flags).
+type WCFlags uint32
+
+// WCWithImm says that Imm is valid.
+const WCWithImm WCFlags = 2
+
+// WCOpcode is the operation that completed (enum ibv_wc_opcode).
+type WCOpcode uint32
+
+// Completion opcodes.
+const (
+	WCSend WCOpcode = 0
+	WCRecv WCOpcode = 128
+)
+
+// String returns the C name.
+func (o WCOpcode) String() string {
+	switch o {
+	case WCSend:
+		return "IBV_WC_SEND"
+	case WCRecv:
+		return "IBV_WC_RECV"
+	}
+	return unknown("IBV_WC", uint32(o))
+}

@@ -1,0 +1,76 @@
+package ibverbs
+
+// Device is one RDMA device of a provider (struct ibv_device).
+type Device interface {
+	// Name is the device's name, such as "mlx5_0" or "soft0".
+	Name() string
+	// Provider names the implementation: "verbs" or "soft".
+	Provider() string
+	// Open opens the device (ibv_open_device(3)).
+	Open() (Context, error)
+}
+
+// Context is an open device (struct ibv_context).
+type Context interface {
+	// Device returns the device that was opened.
+	Device() Device
+	// QueryDevice returns the device's limits (ibv_query_device(3)).
+	QueryDevice() (DeviceAttr, error)
+	// AllocPD allocates a protection domain (ibv_alloc_pd(3)).
+	AllocPD() (PD, error)
+	// CreateCompChannel creates a completion event channel
+	// (ibv_create_comp_channel(3)).
+	CreateCompChannel() (CompChannel, error)
+	// CreateCQ creates a completion queue of at least cqe entries whose
+	// events go to ch; ch may be nil for a queue that is only polled
+	// (ibv_create_cq(3)).
+	CreateCQ(cqe int, ch CompChannel) (CQ, error)
+	// Close closes the device. It fails with ErrBusy while objects made
+	// from it exist.
+	Close() error
+}
+
+// DeviceAttr are the limits of a device (struct ibv_device_attr and
+// ibv_port_attr, in part). Sizes are in bytes.
+type DeviceAttr struct {
+	MaxQPWR   int    // work requests per send or receive queue
+	MaxSGE    int    // scatter/gather entries per work request
+	MaxCQE    int    // entries per completion queue
+	MaxMRSize uint64 // bytes per memory region
+	MaxMsgSz  uint32 // bytes per message
+}
+
+// Access are the access rights of a memory region (enum ibv_access_flags).
+// Local read access is always implied. Remote rights do not exist here:
+// no remote key ever leaves a process.
+type Access uint32
+
+// AccessLocalWrite lets receives write into the region.
+const AccessLocalWrite Access = 1
+
+// PD is a protection domain (struct ibv_pd).
+type PD interface {
+	// RegMR registers mem, which must be mapped memory outside the Go
+	// heap and stay mapped until Dereg (ibv_reg_mr(3)). SGEs name it by
+	// its host address.
+	RegMR(mem []byte, access Access) (MR, error)
+	// CreateQP creates a queue pair in state RESET (ibv_create_qp(3)).
+	CreateQP(init QPInitAttr) (QP, error)
+	// Dealloc frees the domain. It fails with ErrBusy while MRs or QPs of
+	// it exist.
+	Dealloc() error
+}
+
+// MR is a registered memory region (struct ibv_mr).
+type MR interface {
+	// Addr is the address by which SGEs name the first byte.
+	Addr() uint64
+	// Length is the region's size in bytes.
+	Length() uint64
+	// LKey is the key that SGEs carry.
+	LKey() uint32
+	// Dereg deregisters the region (ibv_dereg_mr(3)). Work requests that
+	// name it must have completed; a provider that can tell refuses with
+	// ErrBusy.
+	Dereg() error
+}

@@ -1,0 +1,242 @@
+package gdrpc
+
+import (
+	"context"
+	"sync"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+)
+
+// incoming is the attachments of one received message, and the pool memory that
+// they landed in.
+type incoming struct {
+	ep    *endpoint
+	conn  *conn.Conn // on which offers can be landed; nil if all are inline
+	reply bool       // may use the pool's reserve for replies
+	list  Attachments
+
+	// alloc holds an element while someone allocates, so that a message
+	// never waits for memory while it holds some.
+	alloc chan struct{}
+
+	mu    sync.Mutex // innermost: nothing is locked or waited for under it
+	held  int        // slices of the pool; guarded by mu
+	ended bool       // guarded by mu
+}
+
+// decode parses data into msg with the wrapped codec and returns the
+// attachments; nil if there are none. Errors other than *rpcError are the
+// codec's own. Nothing needs freeing if it fails.
+func (ep *endpoint) decode(data mem.BufferSlice, msg any, codec innerCodec) (*incoming, error) {
+	lim := limits{count: ep.cfg.MaxAttachments, size: ep.cfg.MaxAttachmentSize}
+	if codec.kind == codecOther || !inOfferForm(data) {
+		if err := codec.Unmarshal(data, msg); err != nil {
+			return nil, err
+		}
+		list, inline, err := takeDeclared(msg, lim)
+		if err != nil || len(list) == 0 {
+			return nil, err
+		}
+		return newIncoming(ep, list, inline), nil
+	}
+	o, err := parseOffers(data, lim)
+	if err != nil {
+		return nil, err
+	}
+	err = codec.Unmarshal(o.body, msg)
+	o.body.Free()
+	if err != nil {
+		for _, b := range o.inline {
+			b.Free()
+		}
+		return nil, err
+	}
+	return newIncoming(ep, o.list, o.inline), nil
+}
+
+// newIncoming takes over inline.
+func newIncoming(ep *endpoint, list []descriptor, inline []mem.BufferSlice) *incoming {
+	in := &incoming{ep: ep, alloc: make(chan struct{}, 1)}
+	for i, d := range list {
+		in.list = append(in.list, &Attachment{in: in, index: i, desc: d, data: inline[i], turn: make(chan struct{}, 1)})
+	}
+	return in
+}
+
+// bind tells on which Conn the message came. It fails if attachments were
+// offered that cannot be landed there.
+func (in *incoming) bind(c *conn.Conn) error {
+	in.conn = c
+	for _, a := range in.list {
+		if a.desc.inline {
+			continue
+		}
+		if err := (route{conn: c}).offload(); err != nil {
+			return errorf(codes.Unavailable, "attachment %d of %d bytes was offered on another connection and cannot be landed on this one: %w", a.index, a.desc.size, err)
+		}
+	}
+	return nil
+}
+
+// land lands those of list that have not landed yet and returns the slices of
+// all. The slices stay the RPC's.
+func (in *incoming) land(ctx context.Context, list Attachments) ([]*gpubuf.Slice, error) {
+	for i, a := range list { // in order of index, so that callers cannot deadlock
+		if err := acquire(ctx, a.turn); err != nil {
+			releaseTurns(list[:i])
+			return nil, err
+		}
+	}
+	defer releaseTurns(list)
+	missing, err := in.missing(list)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.fill(ctx, missing); err != nil {
+		return nil, err
+	}
+	return in.slices(list)
+}
+
+func releaseTurns(list Attachments) {
+	for _, a := range list {
+		<-a.turn
+	}
+}
+
+// acquire puts an element into turn, within ctx.
+func acquire(ctx context.Context, turn chan struct{}) error {
+	select {
+	case turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errorf(codeOf(ctx.Err()), "waiting for another landing of the same attachment: %w", ctx.Err())
+	}
+}
+
+func (in *incoming) missing(list Attachments) (Attachments, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ended {
+		return nil, errEnded()
+	}
+	var missing Attachments
+	for _, a := range list {
+		if a.slice == nil {
+			missing = append(missing, a)
+		}
+	}
+	return missing, nil
+}
+
+func (in *incoming) slices(list Attachments) ([]*gpubuf.Slice, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ended {
+		return nil, errEnded()
+	}
+	slices := make([]*gpubuf.Slice, len(list))
+	for i, a := range list {
+		slices[i] = a.slice
+	}
+	return slices, nil
+}
+
+// fill lands list in new slices of the pool. Those that arrive are kept even if
+// others fail.
+func (in *incoming) fill(ctx context.Context, list Attachments) error {
+	if len(list) == 0 {
+		return nil
+	}
+	slices, err := in.reserve(ctx, list)
+	if err != nil {
+		return err
+	}
+	moves := make([]*move, len(list))
+	for i, a := range list {
+		moves[i] = in.start(ctx, a, slices[i])
+	}
+	var first error
+	for i, m := range moves {
+		err := m.wait(ctx)
+		if err == nil {
+			err = in.keep(list[i], slices[i])
+		} else {
+			in.drop(slices[i]) // the Conn keeps the memory while it may be written to
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// reserve allocates a slice for each of list.
+func (in *incoming) reserve(ctx context.Context, list Attachments) ([]*gpubuf.Slice, error) {
+	pool, err := in.ep.landingPool()
+	if err != nil {
+		return nil, errorf(codeOf(err), "no pool to land in: %w", err)
+	}
+	if err := acquire(ctx, in.alloc); err != nil {
+		return nil, err
+	}
+	defer func() { <-in.alloc }()
+	in.mu.Lock()
+	req := gpubuf.AllocRequest{Reply: in.reply, NoWait: in.held > 0}
+	in.mu.Unlock()
+	for _, a := range list {
+		req.Sizes = append(req.Sizes, a.desc.size)
+	}
+	slices, err := pool.AllocAll(ctx, req)
+	if err != nil {
+		return nil, errorf(codeOf(err), "memory for attachment %d and %d more: %w", list[0].index, len(list)-1, err)
+	}
+	in.mu.Lock()
+	in.held += len(slices)
+	in.mu.Unlock()
+	return slices, nil
+}
+
+// keep makes slice, which a has landed in, the RPC's.
+func (in *incoming) keep(a *Attachment, slice *gpubuf.Slice) error {
+	in.mu.Lock()
+	if in.ended {
+		in.mu.Unlock()
+		slice.Free()
+		return errEnded()
+	}
+	data := a.data
+	a.slice, a.data = slice, nil
+	in.mu.Unlock()
+	data.Free()
+	return nil
+}
+
+func (in *incoming) drop(slice *gpubuf.Slice) {
+	slice.Free()
+	in.mu.Lock()
+	in.held--
+	in.mu.Unlock()
+}
+
+// end frees everything. Landings that are still under way free their memory
+// when they come to an end.
+func (in *incoming) end() {
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	in.ended = true
+	in.mu.Unlock()
+	for _, a := range in.list {
+		a.release()
+	}
+}

@@ -1,0 +1,180 @@
+package handshake
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/internal/handshake/wirepb"
+)
+
+// Client holds the client's side of handshakes, one per call of Do.
+type Client struct {
+	Self    Self
+	NewLane NewLane
+	// DialJoin connects one more socket to the server of the bootstrap
+	// connection.
+	DialJoin func(ctx context.Context) (net.Conn, error)
+	Hook     Hook // nil outside tests
+
+	rand io.Reader // nil: crypto/rand
+}
+
+// The client's steps that are messages of the bootstrap connection.
+const (
+	stepSendHello   = Step("sending Hello")
+	stepServerHello = Step("reading the server's Hello")
+	stepSendUp      = Step("sending Up")
+	stepReadReport  = Step("reading the server's Report")
+	stepSendDecide  = Step("sending Decide")
+)
+
+// Do runs the handshake on sock, which stays the caller's. It ends with ctx. On
+// an error, an *Error, nothing else may be done with sock than to close it.
+func (c *Client) Do(ctx context.Context, sock net.Conn) (*Result, error) {
+	d := &clientDialogue{
+		Client: c,
+		link:   link{sock: sock, send: clientMagic, recv: serverMagic, hook: c.Hook},
+		lanes:  make(laneSet),
+	}
+	release := guard(ctx, sock)
+	res, err := d.run(ctx)
+	if relErr := release(); relErr != nil {
+		err = ended(ctx, &d.link, err, relErr)
+	}
+	if err != nil {
+		d.lanes.close()
+		return nil, err
+	}
+	return res, nil
+}
+
+// ended is the error of a dialogue whose context or socket ended, and why: the
+//
+//	step's own error would say no more than that a deadline passed.
+func ended(ctx context.Context, l *link, err, why error) error {
+	e, ok := err.(*Error)
+	if !ok {
+		return l.fail(stepRelease, why)
+	}
+	if e.Timeout() && ctx.Err() != nil {
+		e.Err = cause(why)
+	}
+	return e
+}
+
+// clientDialogue is one handshake. Its lanes are closed by Do on an error.
+type clientDialogue struct {
+	*Client
+	link
+	lanes laneSet
+}
+
+func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
+	hello, nonce, err := d.exchangeHello()
+	if err != nil {
+		return nil, err
+	}
+	reason := d.Self.noLanes(hello)
+	if reason == "" {
+		reason = d.joinAll(ctx, hello)
+	}
+	mode, reason, err := d.settle(reason)
+	if err != nil {
+		return nil, err
+	}
+	res := newResult(mode, reason, limits(hello), d.lanes)
+	res.SameHost = sameHost(hello, roleServer, nonce)
+	return res, nil
+}
+
+// exchangeHello sends Hello and returns the answer and the client's nonce.
+func (d *clientDialogue) exchangeHello() (*wirepb.Hello, []byte, error) {
+	nonce := random(d.rand, nonceSize)
+	err := d.write(stepSendHello, TypeHello, d.Self.hello(nonce, nonce, roleClient))
+	if err != nil {
+		return nil, nil, err
+	}
+	t, size, err := d.readHeader(stepServerHello)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t == typeBusy {
+		return nil, nil, d.busy(size)
+	}
+	if t != TypeHello {
+		return nil, nil, d.fail(stepServerHello, fmt.Errorf("%w: type %d instead of %d", ErrMalformed, t, TypeHello))
+	}
+	hello := new(wirepb.Hello)
+	if err := d.readBody(stepServerHello, size, hello); err != nil {
+		return nil, nil, err
+	}
+	if string(hello.GetNonce()) != string(serverNonce(nonce)) {
+		d.gdrpc = false
+		return nil, nil, d.fail(stepServerHello, fmt.Errorf("%w: its nonce does not answer ours", ErrMalformed))
+	}
+	return hello, nonce, nil
+}
+
+// busy reads the rest of a Busy and returns it as an error.
+func (d *clientDialogue) busy(size int) error {
+	b := new(wirepb.Busy)
+	if err := d.readBody(stepServerHello, size, b); err != nil {
+		return err
+	}
+	after := min(time.Duration(b.GetRetryAfterMs())*time.Millisecond, time.Hour)
+	return d.fail(stepServerHello, &BusyError{Reason: clip(b.GetReason()), RetryAfter: after})
+}
+
+// settle exchanges Up, Report and Decide. reason says why lanes are missing.
+func (d *clientDialogue) settle(reason string) (conn.Mode, string, error) {
+	if !d.lanes.complete() {
+		d.lanes.close()
+	}
+	up := &wirepb.Up{Joins: d.lanes.wire(), Reason: clip(reason)}
+	if err := d.write(stepSendUp, TypeUp, up); err != nil {
+		return 0, "", err
+	}
+	report := new(wirepb.Report)
+	if err := d.read(stepReadReport, typeReport, report); err != nil {
+		return 0, "", err
+	}
+	mode := conn.ModeSoftJoined
+	if !d.lanes.complete() || len(parseLanes(report.GetJoins())) < len(laneRefs) {
+		mode = conn.ModePlain
+		reason = plainReason(reason, clip(report.GetReason()))
+	}
+	decide := &wirepb.Decide{Mode: uint32(mode), Reason: clip(reason)}
+	if err := d.write(stepSendDecide, TypeDecide, decide); err != nil {
+		return 0, "", err
+	}
+	return mode, reason, nil
+}
+
+// plainReason joins what the two sides say about why there are no lanes.
+func plainReason(client, server string) string {
+	switch {
+	case client == "" && server == "":
+		return "the server does not confirm the joined sockets"
+	case client == "":
+		return "the server: " + server
+	}
+	return client
+}
+
+// random returns n random bytes from r, or from crypto/rand if it is nil.
+func random(r io.Reader, n int) []byte {
+	b := make([]byte, n)
+	if r == nil {
+		rand.Read(b) // never fails (crypto/rand.Read)
+		return b
+	}
+	if _, err := io.ReadFull(r, b); err != nil {
+		panic(fmt.Sprintf("BUG: scripted random bytes: %v", err))
+	}
+	return b
+}

@@ -1,0 +1,167 @@
+package handshake
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/internal/handshake/wirepb"
+)
+
+// Server holds the server's side of all handshakes of one listener. Its methods
+// may be called from any goroutine.
+type Server struct {
+	Self    Self
+	NewLane NewLane
+	Hook    Hook // nil outside tests
+
+	sessions sessions
+	rand     io.Reader // nil: crypto/rand
+}
+
+// The server's steps that are messages of the bootstrap connection.
+const (
+	stepReadHello  = Step("reading the client's Hello")
+	stepHello      = Step("sending the server's Hello")
+	stepReadUp     = Step("reading the client's Up")
+	stepSendReport = Step("sending Report")
+	stepReadDecide = Step("reading the client's Decide")
+)
+
+// Serve runs the handshake on sock, whose first message is a Hello, and which
+// stays the caller's. It ends with ctx. On an error, an *Error, nothing else may
+// be done with sock than to close it.
+func (s *Server) Serve(ctx context.Context, sock net.Conn) (*Result, error) {
+	d := &serverDialogue{Server: s, link: s.link(sock), lanes: make(laneSet)}
+	release := guard(ctx, sock)
+	res, err := d.run(ctx)
+	if relErr := release(); relErr != nil {
+		err = ended(ctx, &d.link, err, relErr)
+	}
+	if err != nil {
+		d.lanes.close()
+		return nil, err
+	}
+	return res, nil
+}
+
+func (s *Server) link(sock net.Conn) link {
+	return link{sock: sock, send: serverMagic, recv: clientMagic, hook: s.Hook}
+}
+
+// serverDialogue is one handshake. Its lanes are closed by Serve on an error.
+type serverDialogue struct {
+	*Server
+	link
+	lanes laneSet
+}
+
+func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
+	hello := new(wirepb.Hello)
+	if err := d.read(stepReadHello, TypeHello, hello); err != nil {
+		return nil, err
+	}
+	nonce := hello.GetNonce()
+	if len(nonce) != nonceSize {
+		return nil, d.fail(stepReadHello, fmt.Errorf("%w: nonce of %d bytes", ErrMalformed, len(nonce)))
+	}
+	ses, reason := d.open(hello)
+	defer d.end(ses)
+	if err := d.write(stepHello, TypeHello, d.answer(nonce, ses)); err != nil {
+		return nil, err
+	}
+	mode, reason, err := d.settle(ctx, ses, reason)
+	if err != nil {
+		return nil, err
+	}
+	res := newResult(mode, reason, limits(hello), d.lanes)
+	res.SameHost = sameHost(hello, roleClient, nonce)
+	return res, nil
+}
+
+// open makes the session for the client's joins and enters it. Where there can
+// be no lanes the session takes no joins, and the reason says why.
+func (d *serverDialogue) open(hello *wirepb.Hello) (*session, string) {
+	if reason := d.Self.noLanes(hello); reason != "" {
+		return nil, reason
+	}
+	s := &session{
+		id:  sessionID(random(d.rand, idSize)),
+		key: secret(random(d.rand, secretSize)),
+	}
+	d.sessions.add(s)
+	return s, ""
+}
+
+// end takes the session out of the table and closes what it still holds.
+func (d *serverDialogue) end(s *session) {
+	if s != nil {
+		d.sessions.remove(s.id)
+		s.close(nil)
+	}
+}
+
+// answer is the server's Hello.
+func (d *serverDialogue) answer(clientNonce []byte, s *session) *wirepb.Hello {
+	h := d.Self.hello(serverNonce(clientNonce), clientNonce, roleServer)
+	if s != nil {
+		h.SessionId, h.SessionSecret = s.id[:], s.key[:]
+	}
+	return h
+}
+
+// settle exchanges Up, Report and Decide. reason says why there is no session.
+func (d *serverDialogue) settle(ctx context.Context, s *session, reason string) (conn.Mode, string, error) {
+	up := new(wirepb.Up)
+	if err := d.read(stepReadUp, TypeUp, up); err != nil {
+		return 0, "", err
+	}
+	if s != nil {
+		half, cancel := part(ctx)
+		d.lanes, reason = s.take(half, parseLanes(up.GetJoins()))
+		cancel()
+	}
+	report := &wirepb.Report{Joins: d.lanes.wire(), Reason: clip(reason)}
+	if err := d.write(stepSendReport, typeReport, report); err != nil {
+		return 0, "", err
+	}
+	decide := new(wirepb.Decide)
+	if err := d.read(stepReadDecide, TypeDecide, decide); err != nil {
+		return 0, "", err
+	}
+	mode := conn.Mode(min(decide.GetMode(), 255))
+	switch {
+	case mode == conn.ModePlain:
+	case mode == conn.ModeSoftJoined && d.lanes.complete():
+	default:
+		err := fmt.Errorf("%w: mode %v, which was not agreed on", ErrMalformed, mode)
+		return 0, "", d.fail(stepReadDecide, err)
+	}
+	return mode, clip(decide.GetReason()), nil
+}
+
+// Busy answers a socket whose first message is of type t with a refusal, and
+// reads for at most patience what the client has sent, so that closing the
+// socket does not reset it before the client has the answer.
+func Busy(sock net.Conn, t Type, reason string, retryAfter, patience time.Duration) {
+	var answer []byte
+	if t == TypeHello {
+		answer = encode(serverMagic, typeBusy, &wirepb.Busy{
+			Reason:       clip(reason),
+			RetryAfterMs: uint32(retryAfter / time.Millisecond),
+		})
+	} else {
+		answer = encode(serverMagic, typeJoined, &wirepb.Joined{Reason: clip(reason)})
+	}
+	sock.SetDeadline(time.Now().Add(patience))
+	if _, err := sock.Write(answer); err != nil {
+		return
+	}
+	if cw, ok := sock.(interface{ CloseWrite() error }); ok {
+		cw.CloseWrite()
+	}
+	io.CopyN(io.Discard, sock, HeaderSize+maxHello)
+}

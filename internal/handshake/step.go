@@ -1,0 +1,30 @@
+package handshake
+
+import "fmt"
+
+// Step says what a dialogue is doing, in words that fit an error: "reading the
+// server's Hello".
+type Step string
+
+// Hook is called before each step; an error makes the step fail. It is for
+// tests, which learn the steps from a run that succeeds. Several goroutines
+// call it.
+type Hook func(Step) error
+
+func (h Hook) at(s Step) error {
+	if h == nil {
+		return nil
+	}
+	return h(s)
+}
+
+// forLane is a step of one lane: "making the control lane".
+func forLane(format string, ref laneRef) Step { return Step(fmt.Sprintf(format, ref)) }
+
+// The steps that are no message.
+const (
+	stepMakeLane   = "making the %v lane"
+	stepDialLane   = "dialling the %v lane's socket"
+	stepAttachLane = "attaching the %v lane"
+	stepRelease    = Step("returning the connection")
+)

@@ -1,0 +1,68 @@
+package listener
+
+import (
+	"sync/atomic"
+
+	"github.com/gdrpc/gdrpc/internal/handshake"
+)
+
+// Stats counts what came of the sockets that a Listener has accepted.
+type Stats struct {
+	SoftJoined uint64 // gdrpc connections with lanes
+	Plain      uint64 // gdrpc connections without lanes
+	Original   uint64 // other connections, handed out as they came
+	Joins      uint64 // further sockets of gdrpc connections
+	Busy       uint64 // told to come back: too many handshakes
+	Evicted    uint64 // closed before they had sent enough, for one more or for descriptors
+	Refused    Refused
+
+	Silent     int // now: have not sent enough to tell what they are
+	Handshakes int // now: are in a handshake, not counting joins
+	Waiting    int // now: wait for Accept
+}
+
+// Refused counts the sockets that came to nothing, by reason.
+type Refused struct {
+	Closed         uint64 // the peer closed or reset it
+	TimedOut       uint64 // the peer took too long
+	Malformed      uint64 // the peer broke the protocol
+	UnknownSession uint64 // a join of no handshake under way here
+	WrongProof     uint64 // a join without its session's secret
+	LaneTaken      uint64 // a second join of a lane, or of one that does not exist
+	LaneFailed     uint64 // a join whose lane failed on this side
+	ConnFailed     uint64 // a connection that failed on this side after the handshake
+}
+
+// counters are the totals behind Stats.
+type counters struct {
+	softJoined, plain, original, joins atomic.Uint64
+	busy, evicted, failed              atomic.Uint64
+
+	refused [handshake.Kinds]atomic.Uint64
+}
+
+// Stats returns a snapshot.
+func (l *Listener) Stats() Stats {
+	c := &l.counts
+	return Stats{
+		SoftJoined: c.softJoined.Load(),
+		Plain:      c.plain.Load(),
+		Original:   c.original.Load(),
+		Joins:      c.joins.Load(),
+		Busy:       c.busy.Load(),
+		Evicted:    c.evicted.Load(),
+		Refused: Refused{
+			Closed:         c.refused[handshake.KindClosed].Load(),
+			TimedOut:       c.refused[handshake.KindTimeout].Load(),
+			Malformed:      c.refused[handshake.KindMalformed].Load(),
+			UnknownSession: c.refused[handshake.KindUnknownSession].Load(),
+			WrongProof:     c.refused[handshake.KindWrongProof].Load(),
+			LaneTaken:      c.refused[handshake.KindLaneTaken].Load(),
+			LaneFailed:     c.refused[handshake.KindLane].Load(),
+			ConnFailed:     c.failed.Load(),
+		},
+		Silent:     l.silent.count(),
+		Handshakes: l.hellos.count(),
+		Waiting:    int(l.waiting.Load()),
+	}
+}

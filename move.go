@@ -1,0 +1,111 @@
+package gdrpc
+
+import (
+	"context"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+)
+
+// move is one attachment on its way into a destination.
+type move struct {
+	a       *Attachment
+	landing *conn.Landing // nil if the bytes were at hand
+	err     error         // of what needed no landing
+}
+
+// start begins to move a into dst, which must have its size. Bytes that are at
+// hand are there when start returns.
+func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice) *move {
+	m := &move{a: a}
+	if err := ctx.Err(); err != nil {
+		m.err = err
+		return m
+	}
+	data, slice, err := a.hold()
+	defer data.Free()
+	switch {
+	case err != nil:
+		m.err = err
+	case slice != nil:
+		m.err = slice.CopyTo(dst)
+		slice.Free()
+	case a.desc.inline:
+		m.err = in.copyInline(a, dst, data)
+	default:
+		m.landing = in.conn.Land(a.desc.token, a.desc.flags, dst)
+	}
+	return m
+}
+
+// hold takes references to what is at hand of a, so that the RPC's end cannot
+// free it meanwhile: its inline bytes, or the slice that it landed in.
+func (a *Attachment) hold() (mem.BufferSlice, *gpubuf.Slice, error) {
+	a.in.mu.Lock()
+	defer a.in.mu.Unlock()
+	if a.in.ended {
+		return nil, nil, errEnded()
+	}
+	if a.slice != nil {
+		return nil, a.slice.Ref(), nil
+	}
+	a.data.Ref()
+	return a.data, nil, nil
+}
+
+func (in *incoming) copyInline(a *Attachment, dst *gpubuf.Slice, data mem.BufferSlice) error {
+	if in.ep.cfg.Require > conn.PathInline && a.desc.size > smallAttachment {
+		return errWorse(a, conn.PathInline, in.ep.cfg.Require)
+	}
+	var off int64
+	for _, b := range data {
+		if err := dst.CopyIn(off, b.ReadOnlyData()); err != nil {
+			return errorf(codes.Internal, "attachment %d of %d bytes: copy in at %d: %w", a.index, a.desc.size, off, err)
+		}
+		off += int64(b.Len())
+	}
+	a.landed(conn.PathInline)
+	return nil
+}
+
+// wait returns once the bytes are in place, or will not be. If ctx ends first
+// the destination may still be written to: see settle.
+func (m *move) wait(ctx context.Context) error {
+	if m.landing != nil {
+		if m.err = m.landing.Wait(ctx); m.err == nil {
+			m.err = m.arrived(m.landing.Path())
+		}
+	}
+	if m.err == nil || isOurs(m.err) {
+		return m.err
+	}
+	return errorf(codeOf(m.err), "attachment %d of %d bytes: %w", m.a.index, m.a.desc.size, m.err)
+}
+
+func (m *move) arrived(path conn.Path) error {
+	if need := m.a.in.ep.cfg.Require; path < need {
+		return errWorse(m.a, path, need)
+	}
+	m.a.landed(path)
+	return nil
+}
+
+// settle returns once nothing writes to the destination any more, which conn
+// bounds.
+func (m *move) settle() {
+	if m.landing != nil {
+		<-m.landing.Consumed()
+	}
+}
+
+func (a *Attachment) landed(path conn.Path) {
+	a.in.mu.Lock()
+	a.path = path
+	a.in.mu.Unlock()
+}
+
+func errWorse(a *Attachment, path, need conn.Path) error {
+	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than Config.Require, %v", a.index, a.desc.size, path, need)
+}

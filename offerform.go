@@ -1,0 +1,234 @@
+package gdrpc
+
+import (
+	"math"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The offer form of a message (docs/wire.md, section 6): a mark, the length of
+// the descriptors, the descriptors, the inline attachments, the message.
+
+// offerMark is field number 0 with wire type 7, never valid protobuf.
+const offerMark = 0x07
+
+// Field numbers of the messages Offers and Attachment.
+const (
+	offersAttachments = 1
+	attachmentSize    = 1
+	attachmentToken   = 2
+	attachmentInline  = 3
+	attachmentFlags   = 4
+)
+
+// maxDescriptor is the most bytes that one descriptor may take on average. Ours
+// take up to 32; the rest is for fields that later versions add.
+const maxDescriptor = 256
+
+// descriptor tells of one attachment.
+type descriptor struct {
+	size   int64
+	token  conn.Token      // unless inline
+	flags  conn.OfferFlags // unless inline
+	inline bool
+}
+
+// knownFlags are those that this version can land.
+const knownFlags = conn.OfferStaged
+
+// appendOfferHeader appends everything in front of the inline attachments.
+func appendOfferHeader(b []byte, list []descriptor) []byte {
+	var body []byte
+	for i := range list {
+		body = protowire.AppendTag(body, offersAttachments, protowire.BytesType)
+		body = protowire.AppendBytes(body, list[i].appendTo(nil))
+	}
+	b = append(b, offerMark)
+	b = protowire.AppendVarint(b, uint64(len(body)))
+	return append(b, body...)
+}
+
+func (d *descriptor) appendTo(b []byte) []byte {
+	if d.size != 0 {
+		b = protowire.AppendTag(b, attachmentSize, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(d.size))
+	}
+	if d.inline {
+		b = protowire.AppendTag(b, attachmentInline, protowire.VarintType)
+		return protowire.AppendVarint(b, 1)
+	}
+	b = protowire.AppendTag(b, attachmentToken, protowire.BytesType)
+	b = protowire.AppendBytes(b, d.token[:])
+	if d.flags != 0 {
+		b = protowire.AppendTag(b, attachmentFlags, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(d.flags))
+	}
+	return b
+}
+
+// limits bounds what a peer may list.
+type limits struct {
+	count int
+	size  int64
+}
+
+// offered is a message in offer form, taken apart. Whoever has it frees inline
+// and body.
+type offered struct {
+	list   []descriptor
+	inline []mem.BufferSlice // one for each descriptor; nil for one with a token
+	body   mem.BufferSlice   // the message as the wrapped codec wrote it
+}
+
+// inOfferForm reports whether data starts with the mark.
+func inOfferForm(data mem.BufferSlice) bool {
+	for _, b := range data {
+		if p := b.ReadOnlyData(); len(p) > 0 {
+			return p[0] == offerMark
+		}
+	}
+	return false
+}
+
+// parseOffers takes apart a message in offer form. The result has its own
+// references to data's buffers; no byte of an attachment is copied. Nothing
+// needs freeing if it fails.
+func parseOffers(data mem.BufferSlice, lim limits) (offered, error) {
+	r := newCursor(data)
+	r.byte() // the mark, seen by the caller
+	n, ok := r.uvarint()
+	if !ok || n > uint64(r.left) || n > uint64(lim.count)*maxDescriptor {
+		return offered{}, errMalformed("descriptors of %d bytes", n)
+	}
+	list, err := parseDescriptors(r.bytes(int(n)), lim)
+	if err != nil {
+		return offered{}, err
+	}
+	if err := fit(list, int64(r.left)); err != nil {
+		return offered{}, err
+	}
+	o := offered{list: list, inline: make([]mem.BufferSlice, len(list))}
+	for i, d := range list {
+		if d.inline {
+			o.inline[i] = r.cut(int(d.size))
+		}
+	}
+	o.body = r.cut(r.left)
+	return o, nil
+}
+
+// fit checks that the inline attachments lie inside the message.
+func fit(list []descriptor, room int64) error {
+	for i, d := range list {
+		if !d.inline {
+			continue
+		}
+		if d.size > room {
+			return errMalformed("attachment %d of %d bytes in a message that has %d left", i, d.size, room)
+		}
+		room -= d.size
+	}
+	return nil
+}
+
+func parseDescriptors(b []byte, lim limits) ([]descriptor, error) {
+	var list []descriptor
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil, errMalformed("descriptors: %v", protowire.ParseError(n))
+		}
+		b = b[n:]
+		if num != offersAttachments || typ != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+				return nil, errMalformed("descriptors: %v", protowire.ParseError(n))
+			}
+			b = b[n:]
+			continue
+		}
+		body, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return nil, errMalformed("descriptor %d: %v", len(list), protowire.ParseError(n))
+		}
+		b = b[n:]
+		if len(list) == lim.count {
+			return nil, errTooMany(len(list)+1, lim.count)
+		}
+		d, err := parseDescriptor(body, len(list), lim)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+func parseDescriptor(b []byte, index int, lim limits) (descriptor, error) {
+	var f descriptorFields
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return descriptor{}, errMalformed("descriptor %d: %v", index, protowire.ParseError(n))
+		}
+		m := f.consume(num, typ, b[n:])
+		if m < 0 {
+			return descriptor{}, errMalformed("descriptor %d: %v", index, protowire.ParseError(m))
+		}
+		b = b[n+m:]
+	}
+	return f.check(index, lim)
+}
+
+// descriptorFields is one Attachment message before it was checked.
+type descriptorFields struct {
+	size, inline, flags uint64
+	token               []byte
+}
+
+// consume reads one field's value and returns its length, negative if it is
+// malformed. Unknown fields are skipped.
+func (f *descriptorFields) consume(num protowire.Number, typ protowire.Type, b []byte) (n int) {
+	switch {
+	case num == attachmentSize && typ == protowire.VarintType:
+		f.size, n = protowire.ConsumeVarint(b)
+	case num == attachmentToken && typ == protowire.BytesType:
+		f.token, n = protowire.ConsumeBytes(b)
+	case num == attachmentInline && typ == protowire.VarintType:
+		f.inline, n = protowire.ConsumeVarint(b)
+	case num == attachmentFlags && typ == protowire.VarintType:
+		f.flags, n = protowire.ConsumeVarint(b)
+	default:
+		n = protowire.ConsumeFieldValue(num, typ, b)
+	}
+	return n
+}
+
+func (f *descriptorFields) check(index int, lim limits) (descriptor, error) {
+	d := descriptor{inline: f.inline != 0, flags: conn.OfferFlags(f.flags)}
+	switch {
+	case f.flags&^uint64(knownFlags) != 0:
+		return d, errMalformed("descriptor %d: unknown flags %#x", index, f.flags)
+	case d.inline == (len(f.token) > 0), !d.inline && len(f.token) != len(d.token):
+		return d, errMalformed("descriptor %d: want a token of 16 bytes or inline, not both", index)
+	case f.size > math.MaxInt64 || int64(f.size) > lim.size:
+		return d, errTooLarge(index, f.size, lim.size)
+	}
+	d.size = int64(f.size)
+	copy(d.token[:], f.token)
+	return d, nil
+}
+
+func errMalformed(format string, args ...any) error {
+	return errorf(codes.Internal, "malformed offer form: "+format, args...)
+}
+
+func errTooMany(n, limit int) error {
+	return errorf(codes.ResourceExhausted, "%d attachments in one message; the limit is %d (Config.MaxAttachments)", n, limit)
+}
+
+func errTooLarge(index int, size uint64, limit int64) error {
+	return errorf(codes.ResourceExhausted, "attachment %d has %d bytes; the limit is %d (Config.MaxAttachmentSize)", index, size, limit)
+}

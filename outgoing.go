@@ -1,0 +1,189 @@
+package gdrpc
+
+import (
+	"errors"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+)
+
+// route is what a sender knows about the way to its peer.
+type route struct {
+	conn  *conn.Conn // nil: a connection that is not ours
+	gdrpc bool       // the peer understands offer form
+}
+
+// offload says why attachments cannot leave the stream; nil if they can.
+func (r route) offload() error {
+	if r.conn == nil {
+		return errNotOurs
+	}
+	return r.conn.Offload()
+}
+
+// Why attachments stay inside the message, where no Conn can tell.
+var (
+	errNotOurs = errors.New("the connection was not made by gdrpc's dialer or listener")
+	errStock   = errors.New("the peer is not known to be gdrpc")
+)
+
+// borrow takes references to slices that a user passes, so that they outlive
+// the call whatever the user does. It names the one that cannot be sent.
+func (ep *endpoint) borrow(slices []*gpubuf.Slice) ([]*gpubuf.Slice, error) {
+	if len(slices) > ep.cfg.MaxAttachments {
+		return nil, errTooMany(len(slices), ep.cfg.MaxAttachments)
+	}
+	refs := make([]*gpubuf.Slice, 0, len(slices))
+	for i, s := range slices {
+		ref, err := s.TryRef()
+		if err == nil && ref.Len() > ep.cfg.MaxAttachmentSize {
+			size := ref.Len()
+			ref.Free()
+			freeSlices(refs)
+			return nil, errTooLarge(i, uint64(size), ep.cfg.MaxAttachmentSize)
+		}
+		if err != nil {
+			freeSlices(refs)
+			return nil, errorf(codes.InvalidArgument, "attachment %d: %w", i, err)
+		}
+		refs = append(refs, ref)
+	}
+	return refs, nil
+}
+
+func freeSlices(slices []*gpubuf.Slice) {
+	for _, s := range slices {
+		s.Free()
+	}
+}
+
+// marshal encodes msg with the slices attached, in the form that r asks for.
+// The offers that it made are the caller's: add them to Conns, and withdraw
+// them when the call is over. Nothing needs freeing if it fails.
+func (ep *endpoint) marshal(msg any, codec innerCodec, slices []*gpubuf.Slice, r route) (mem.BufferSlice, []*conn.Offer, error) {
+	if r.gdrpc && codec.kind == codecOther {
+		return nil, nil, errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", codec.Name())
+	}
+	if !r.gdrpc {
+		if err := holdsAttachments(msg, codec); err != nil {
+			return nil, nil, err
+		}
+	}
+	list, err := ep.plan(slices, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := codec.Marshal(msg)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !r.gdrpc {
+		data, err := marshalDeclared(body, slices)
+		return data, nil, err
+	}
+	return marshalOffers(body, list, slices)
+}
+
+// plan decides which slices go inline: the small ones while there is room, and
+// the others where they cannot leave the stream.
+func (ep *endpoint) plan(slices []*gpubuf.Slice, r route) ([]descriptor, error) {
+	why := r.offload()
+	if !r.gdrpc {
+		why = errStock
+	}
+	list := make([]descriptor, len(slices))
+	var inline int64
+	for i, s := range slices {
+		size := s.Len()
+		small := size <= smallAttachment
+		list[i] = descriptor{size: size, inline: true}
+		switch {
+		case why == nil && (!small || inline+size > ep.cfg.InlineLimit):
+			list[i].inline = false
+			continue
+		case why != nil && !small && ep.cfg.Require > conn.PathInline:
+			return nil, errorf(codes.FailedPrecondition, "attachment %d of %d bytes would go inside the message; Config.Require is %v: %w", i, size, ep.cfg.Require, why)
+		}
+		if inline += size; inline > ep.cfg.InlineLimit {
+			return nil, errorf(codes.ResourceExhausted, "the attachments up to number %d make %d bytes inside the message; the limit is %d (Config.InlineLimit; "+
+				"raise it together with the peer's grpc.MaxRecvMsgSize, 4 MiB by default); they go inside because: %w", i, inline, ep.cfg.InlineLimit, why)
+		}
+	}
+	return list, nil
+}
+
+// marshalDeclared appends the slices to body as values of the declared field.
+func marshalDeclared(body mem.BufferSlice, slices []*gpubuf.Slice) (mem.BufferSlice, error) {
+	for i, s := range slices {
+		payload, err := payloadOf(i, s)
+		if err != nil {
+			body.Free()
+			return nil, err
+		}
+		body = appendDeclared(body, s.Len(), payload)
+	}
+	return body, nil
+}
+
+// marshalOffers puts offers and inline slices in front of body.
+func marshalOffers(body mem.BufferSlice, list []descriptor, slices []*gpubuf.Slice) (_ mem.BufferSlice, offers []*conn.Offer, err error) {
+	data := make(mem.BufferSlice, 1, 1+len(list)+len(body))
+	defer func() {
+		if err != nil {
+			data[1:].Free()
+			body.Free()
+			withdraw(offers)
+			offers = nil
+		}
+	}()
+	for i, s := range slices {
+		if list[i].inline {
+			payload, err := payloadOf(i, s)
+			if err != nil {
+				return nil, offers, err
+			}
+			if payload != nil {
+				data = append(data, payload)
+			}
+			continue
+		}
+		o, err := conn.NewOffer(s)
+		if err != nil {
+			return nil, offers, errorf(codeOf(err), "attachment %d: %w", i, err)
+		}
+		offers = append(offers, o)
+		list[i].token, list[i].flags = o.Token(), o.Flags()
+	}
+	data[0] = mem.SliceBuffer(appendOfferHeader(nil, list))
+	return append(data, body...), offers, nil
+}
+
+// payloadOf copies a slice to a host buffer; nil for an empty slice. The
+// transport may keep the buffer after the call returned, so it never is the
+// slice's own memory.
+func payloadOf(index int, s *gpubuf.Slice) (mem.Buffer, error) {
+	size := s.Len()
+	if size == 0 {
+		return nil, nil
+	}
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(int(size))
+	if err := s.CopyOut(*buf, 0); err != nil {
+		pool.Put(buf)
+		return nil, errorf(codes.Internal, "attachment %d of %d bytes: copy out: %w", index, size, err)
+	}
+	return mem.NewBuffer(buf, pool), nil
+}
+
+// withdraw ends offers and waits until nothing reads their sources any more,
+// which conn bounds.
+func withdraw(offers []*conn.Offer) {
+	for _, o := range offers {
+		o.Withdraw()
+	}
+	for _, o := range offers {
+		<-o.Drained()
+	}
+}
