@@ -23,6 +23,7 @@ type clientCall struct {
 	mu     sync.Mutex    // no Conn is waited for under it
 	last   attempt       // the latest; guarded by mu
 	tried  []*conn.Conn  // of all attempts; guarded by mu
+	held   []*conn.Conn  // Conns to Unhold at the end; guarded by mu
 	offers []*conn.Offer // of all Marshals; guarded by mu
 	coding bool          // a message with attachments is being coded; guarded by mu
 	formed bool          // a message in offer form was made; guarded by mu
@@ -53,6 +54,10 @@ func (c *clientCall) begin(local net.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = a
+	if a.conn != nil && c.wanted != nil {
+		a.conn.Hold() // grpc may close it before the reply has landed
+		c.held = append(c.held, a.conn)
+	}
 	if len(c.slices) == 0 {
 		return
 	}
@@ -106,9 +111,10 @@ func (c *clientCall) made(r route, offers []*conn.Offer) {
 func (c *clientCall) finish(err error) error {
 	c.mu.Lock()
 	offers, in, last := c.offers, c.in, c.last
-	recorded, formed := c.err, c.formed
-	c.offers, c.in = nil, nil
+	recorded, formed, held := c.err, c.formed, c.held
+	c.offers, c.in, c.held = nil, nil, nil
 	c.mu.Unlock()
+	defer unhold(held)
 	withdraw(offers)
 	freeSlices(c.slices)
 	defer in.end()
@@ -122,6 +128,12 @@ func (c *clientCall) finish(err error) error {
 		in.discard(&c.client.unasked)
 	}
 	return nil
+}
+
+func unhold(held []*conn.Conn) {
+	for _, c := range held {
+		c.Unhold()
+	}
 }
 
 // explain returns the error that the caller must see for err, which grpc

@@ -102,14 +102,27 @@ type keyless struct {
 
 func TestPeersOfForeignConnections(t *testing.T) {
 	c := newTestClient(nil)
+	require.Equal(t, markAsk, c.peers.mark(), "no connection yet")
 	known := attempt{local: &net.TCPAddr{Port: 1}}
+	one := c.peers.add(known.local)
+	require.Equal(t, markAsk, c.peers.mark())
 	call := &clientCall{Context: context.Background(), client: c, last: known}
 	call.peerIsGdrpc()
+	call.peerIsGdrpc()
+	require.Equal(t, markQuiet, c.peers.mark())
 	require.True(t, c.routeOf(known).gdrpc)
 	require.False(t, c.routeOf(attempt{local: &net.TCPAddr{Port: 1}}).gdrpc, "another connection")
 	require.False(t, c.routeOf(attempt{}).gdrpc)
 
 	call.last = attempt{local: keyless{}}
+	odd := c.peers.add(call.last.local)
 	call.peerIsGdrpc()
 	require.False(t, c.routeOf(call.last).gdrpc)
+	require.Equal(t, markAsk, c.peers.mark(), "one of two has not shown itself")
+
+	c.peers.remove(odd)
+	require.Equal(t, markQuiet, c.peers.mark())
+	c.peers.remove(one)
+	require.False(t, c.routeOf(known).gdrpc, "the address may come again")
+	require.Equal(t, markAsk, c.peers.mark())
 }

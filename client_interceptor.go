@@ -36,10 +36,7 @@ func (c *client) options() []grpc.DialOption {
 // client is what all calls of one ClientConn share.
 type client struct {
 	*endpoint
-	// peers holds the local address of each connection of a foreign dialer
-	// whose peer showed that it is gdrpc. grpc makes one address for each
-	// connection.
-	peers sync.Map
+	peers peers
 
 	dialer func() (*dialer.Dialer, error) // made at first need
 }
@@ -64,7 +61,7 @@ func (c *client) unary(ctx context.Context, method string, req, reply any, cc *g
 			return err
 		}
 	}
-	err := invoker(marked(call), method, req, reply, cc, append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))...)
+	err := invoker(c.marked(call, len(slices) > 0 || wanted != nil), method, req, reply, cc, append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))...)
 	return call.finish(err)
 }
 
@@ -86,10 +83,18 @@ func (c *client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	case wantedReply(opts) != nil:
 		return nil, errOnStream("ReplyAttachments for " + method)
 	}
-	return streamer(marked(ctx), desc, cc, method, opts...)
+	return streamer(c.marked(ctx, false), desc, cc, method, opts...)
 }
 
 // marked adds the metadata that shows the server that we understand offer form.
-func marked(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, markKey, "1")
+// must is set for calls that may not be taken for a stock client's.
+func (c *client) marked(ctx context.Context, must bool) context.Context {
+	mark := c.peers.mark()
+	if mark == "" && !must {
+		return ctx
+	}
+	if mark == "" {
+		mark = markQuiet
+	}
+	return metadata.AppendToOutgoingContext(ctx, markKey, mark)
 }

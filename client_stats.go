@@ -2,8 +2,6 @@ package gdrpc
 
 import (
 	"context"
-	"net"
-	"reflect"
 
 	"google.golang.org/grpc/stats"
 )
@@ -38,43 +36,26 @@ func (h clientStats) HandleRPC(ctx context.Context, s stats.RPCStats) {
 // An attempt whose header has arrived is not followed by another.
 func (c *clientCall) peerIsGdrpc() {
 	c.mu.Lock()
-	a := c.last
+	local := c.last.local
 	c.mu.Unlock()
-	switch {
-	case a.conn != nil:
-		a.conn.MarkGdrpc()
-	case isKey(a.local):
-		if _, known := c.client.peers.Load(a.local); !known {
-			c.client.peers.Store(a.local, nil)
-		}
-	}
+	c.client.peers.showed(local)
 }
 
 // routeOf tells where a message of the attempt goes.
 func (c *client) routeOf(a attempt) route {
-	switch {
-	case a.conn != nil:
+	if a.conn != nil {
 		return route{conn: a.conn, gdrpc: a.conn.Gdrpc()}
-	case isKey(a.local):
-		_, known := c.peers.Load(a.local)
-		return route{gdrpc: known}
 	}
-	return route{}
+	return route{gdrpc: c.peers.known(a.local)}
 }
 
-// isKey says whether an address can be a map's key.
-func isKey(a net.Addr) bool { return a != nil && reflect.TypeOf(a).Comparable() }
-
-// connKey is the key under which a foreign connection's context holds its local
-// address.
-type connKey struct{}
+// peerKey is the key under which a connection's context holds its
+// *remotePeer.
+type peerKey struct{}
 
 // TagConn implements stats.Handler.
-func (clientStats) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
-	if connOf(info.LocalAddr) != nil || !isKey(info.LocalAddr) {
-		return ctx
-	}
-	return context.WithValue(ctx, connKey{}, info.LocalAddr)
+func (h clientStats) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, peerKey{}, h.client.peers.add(info.LocalAddr))
 }
 
 // HandleConn implements stats.Handler.
@@ -82,7 +63,7 @@ func (h clientStats) HandleConn(ctx context.Context, s stats.ConnStats) {
 	if _, ended := s.(*stats.ConnEnd); !ended {
 		return
 	}
-	if local := ctx.Value(connKey{}); local != nil {
-		h.client.peers.Delete(local)
+	if one, ok := ctx.Value(peerKey{}).(*remotePeer); ok {
+		h.client.peers.remove(one)
 	}
 }

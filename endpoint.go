@@ -15,6 +15,12 @@ import (
 // understand offer form.
 const markKey = "gdrpc"
 
+// What a client says under markKey.
+const (
+	markAsk   = "1" // I am gdrpc; show me if you are
+	markQuiet = "2" // I am gdrpc, and know that you are
+)
+
 // endpoint is what all calls of one ClientConn, or of one Server, share.
 type endpoint struct {
 	cfg   Config

@@ -105,7 +105,7 @@ func (c *serverCall) reply(msg any) (any, error) {
 		return msg, nil // the handler never looked at its request
 	}
 	said := c.peerSaid()
-	if said {
+	if said == markAsk {
 		// On success only: a header would make an error response more
 		// than trailers, and so end grpc's retries.
 		_ = grpc.SetHeader(c.Context, mark) // fails if the handler sent headers; the next reply tells
@@ -117,7 +117,7 @@ func (c *serverCall) reply(msg any) (any, error) {
 		}
 		return &envelope{msg: msg, subtype: c.request.subtype}, nil
 	}
-	r := route{conn: c.request.conn, gdrpc: said || c.request.conn != nil && c.request.conn.Gdrpc()}
+	r := route{conn: c.request.conn, gdrpc: said != "" || c.request.conn != nil && c.request.conn.Gdrpc()}
 	return c.replyWith(msg, codec, out, r)
 }
 
@@ -144,15 +144,18 @@ func (c *serverCall) replyWith(msg any, codec innerCodec, out []*gpubuf.Slice, r
 }
 
 // mark is the metadata by which the server shows that it is gdrpc.
-var mark = metadata.MD{markKey: {"1"}}
+var mark = metadata.MD{markKey: {markAsk}}
 
-// peerSaid reports whether the client showed in its metadata that it is gdrpc.
-// After a Hello on a Conn of ours both sides know already.
-func (c *serverCall) peerSaid() bool {
+// peerSaid returns what the client says of itself in its metadata; nothing if it
+// is a stock client's, or if both sides know by Hello.
+func (c *serverCall) peerSaid() string {
 	if c.request.conn != nil && c.request.conn.Gdrpc() {
-		return false
+		return ""
 	}
-	return len(metadata.ValueFromIncomingContext(c.Context, markKey)) > 0
+	if said := metadata.ValueFromIncomingContext(c.Context, markKey); len(said) > 0 {
+		return said[0]
+	}
+	return ""
 }
 
 // end frees what the RPC holds.

@@ -129,6 +129,9 @@ func (c *Conn) startLanes(s Setup) {
 	c.control = newControl(c, s.Control, s.Peer)
 	c.recv = newBulkRecv(c, bulk)
 	c.send = newBulkSend(c, bulk)
+	for _, l := range c.lanes {
+		l.arm()
+	}
 	s.Control.start(c.control.complete, c.controlLost)
 	bulk.start(func(wc *ibverbs.WC) {
 		if wc.WRID&wridRecv != 0 {

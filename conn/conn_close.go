@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -52,16 +53,17 @@ type endings struct {
 	peer   *cause // the peer sent ConnEnd, or cannot any more
 	lanes  *cause // attachments cannot leave the stream any more
 
-	idle chan struct{} // has a token when offers or landings have become fewer
-	once sync.Once
-	done chan struct{} // everything is given back
+	holds *atomic.Int64
+	idle  chan struct{} // has a token when offers, landings or holds have become fewer
+	once  sync.Once
+	done  chan struct{} // everything is given back
 }
 
 func newEndings() endings {
 	mk := func() *cause { return &cause{ch: make(chan struct{})} }
 	return endings{
 		closed: mk(), failed: mk(), peer: mk(), lanes: mk(),
-		idle: make(chan struct{}, 1), done: make(chan struct{}),
+		holds: new(atomic.Int64), idle: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
@@ -170,11 +172,23 @@ func (c *Conn) finishLanes() {
 	c.d.release()
 }
 
-// linger waits until no offer and no landing remains.
+// Hold keeps the lanes of c up after Close until Unhold is called as often,
+// within the bounds of Close. A caller that may land something later holds the
+// Conn from before the message that tells of it can arrive, since grpc may close
+// the Conn behind that message.
+func (c *Conn) Hold() { c.ending.holds.Add(1) }
+
+// Unhold undoes Hold.
+func (c *Conn) Unhold() {
+	c.ending.holds.Add(-1)
+	c.lingerCheck()
+}
+
+// linger waits until no offer, landing or hold remains.
 func (c *Conn) linger() {
 	bound := time.NewTimer(lingerBound)
 	defer bound.Stop()
-	for c.offers.count()+c.recv.count() > 0 {
+	for int64(c.offers.count()+c.recv.count())+c.ending.holds.Load() > 0 {
 		select {
 		case <-c.ending.idle:
 		case <-c.ending.peer.ch:

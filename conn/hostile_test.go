@@ -32,6 +32,7 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 	server.preface.observe([]byte(http2Preface))
 	r := &rogue{t: t, control: lanes[1][0], bulk: lanes[2][0], events: make(chan ibverbs.WC, 1024)}
 	for _, l := range []*Lane{r.control, r.bulk} {
+		l.arm()
 		l.start(func(wc *ibverbs.WC) {
 			if wc.WRID&wridRecv != 0 || wc.Status != ibverbs.WCSuccess {
 				r.events <- *wc

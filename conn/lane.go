@@ -216,11 +216,18 @@ func (l *Lane) postSend(wrid uint64, sge ibverbs.SGE, op ibverbs.WROpcode, imm u
 	return err
 }
 
-// start polls the lane on a goroutine of its own and hands each completion to
-// handle. fail is called once, from that goroutine, when the queue is dead.
-func (l *Lane) start(handle func(*ibverbs.WC), fail func(error)) {
+// arm announces start, after which Close waits for the polling goroutine. All
+// lanes of a Conn are armed before the first is started, because what one of
+// them meets may close the others.
+func (l *Lane) arm() {
 	l.started.Store(true)
 	l.polled.Add(1)
+}
+
+// start polls the lane, which is armed, on a goroutine of its own and hands each
+// completion to handle. fail is called once, from that goroutine, when the queue
+// is dead.
+func (l *Lane) start(handle func(*ibverbs.WC), fail func(error)) {
 	go func() {
 		defer l.polled.Done()
 		if err := l.poll(handle); !errors.Is(err, ibverbs.ErrClosed) {

@@ -88,6 +88,7 @@ func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration) *qpS
 	for i := range streamBlocks {
 		s.free = append(s.free, i)
 	}
+	l.arm()
 	l.start(s.complete, func(err error) { s.fail(err) })
 	return s
 }

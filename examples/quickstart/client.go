@@ -18,6 +18,7 @@ type client struct {
 	gdrpc, stock pb.QuickstartClient
 	file         *gpubuf.Slice // the file in device memory
 	head         *gpubuf.Slice // as much of it as goes over stock gRPC
+	buf          []byte        // holds head in host memory
 	sum, headSum []byte
 }
 
@@ -42,6 +43,7 @@ func bounceAll(ctx context.Context, to ready, f *os.File, size int64, o options)
 		return nil, err
 	}
 	defer c.head.Free()
+	c.buf = make([]byte, c.head.Len())
 	if c.headSum = c.sum; size > stockMost {
 		if c.headSum, err = digest(c.head); err != nil {
 			return nil, err
@@ -80,7 +82,7 @@ func (c *client) rounds(ctx context.Context, name string, n int, bar *progress) 
 			return nil, err
 		}
 		bar.add(2 * c.file.Len())
-		stockTook, err := bounceStock(ctx, c.stock, c.pool, c.head, c.headSum)
+		stockTook, err := c.bounceStock(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -77,6 +77,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer f.Close()
+	if err := checkMemory(size); err != nil {
+		return err
+	}
 	server, err := startServer(ctx, serverConfig{Listen: o.listen, Limit: poolLimit(size), Verbose: o.verbose})
 	if err != nil {
 		return err

@@ -56,6 +56,15 @@ func randomFile(t *testing.T, size int) string {
 	return path
 }
 
+// sparseFile is a file of zeros that takes no room.
+func sparseFile(t *testing.T, size int64) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sparse")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Truncate(path, size))
+	return path
+}
+
 func TestJSON(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -114,6 +123,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no such file", []string{filepath.Join(t.TempDir(), "missing")}, 1, "no such file"},
 		{"directory", []string{t.TempDir()}, 1, "not a regular file"},
+		{"larger than memory", []string{sparseFile(t, 1<<42)}, 1, "are available"},
 		{"port taken", []string{"-listen", taken.Addr().String(), randomFile(t, 1)}, 1, "address already in use"},
 		{"two files", []string{"a", "b"}, 2, "usage:"},
 		{"unknown flag", []string{"-x"}, 2, "usage:"},

@@ -34,19 +34,15 @@ func newPool(limit int64) (*gpubuf.Pool, func(), error) {
 
 // openPayload opens the file to send and says how long it is.
 func openPayload(path string) (*os.File, int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
+	info, err := os.Stat(path) // before Open, which waits where path is a pipe
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is not a regular file (%v)", path, info.Mode())
 	}
 	if err != nil {
-		f.Close()
 		return nil, 0, err
 	}
-	return f, info.Size(), nil
+	f, err := os.Open(path)
+	return f, info.Size(), err
 }
 
 // load copies the file to device memory, a block at a time, and returns its

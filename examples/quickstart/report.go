@@ -85,7 +85,7 @@ func report(w io.Writer, r *result, asJSON bool) error {
 	fmt.Fprintf(w, "\nMedians of %d rounds in turn after a warm-up; the server's hashing is not in the times.\n", r.Rounds)
 	fmt.Fprintln(w, "GB/s are 10^9 payload bytes per second, both ways added up.")
 	if r.StockBytes < r.Bytes {
-		fmt.Fprintln(w, "Stock gRPC carried the first 1 GiB only.")
+		fmt.Fprintf(w, "Stock gRPC carried the first %d bytes only.\n", r.StockBytes)
 	}
 	return nil
 }
