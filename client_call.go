@@ -3,6 +3,7 @@ package gdrpc
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -12,7 +13,7 @@ import (
 )
 
 // clientCall is the state of one unary call. It is the context that the call's
-// attempts run under, which is how the stats handler finds it.
+// attempts run under, which is how attempts finds it.
 type clientCall struct {
 	context.Context // the caller's
 	client          *client
@@ -35,6 +36,7 @@ type clientCall struct {
 type attempt struct {
 	conn   *conn.Conn // nil: a connection that is not ours, or none yet
 	local  net.Addr   // nil: no attempt yet
+	says   says       // what its headers say of us
 	broken error      // why the call's offers cannot be landed there
 }
 
@@ -49,8 +51,8 @@ func (c *clientCall) Value(key any) any {
 // begin notes that an attempt starts on the connection with the local address.
 // Offers that exist, because a message is about to be sent again, are made
 // good there. grpc calls it before the attempt sends anything.
-func (c *clientCall) begin(local net.Addr) {
-	a := attempt{conn: connOf(local), local: local}
+func (c *clientCall) begin(local net.Addr, says says) {
+	a := attempt{conn: connOf(local), local: local, says: says}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = a
@@ -136,6 +138,9 @@ func unhold(held []*conn.Conn) {
 	}
 }
 
+// unparsed is part of what a stock grpc-go server says to offer form.
+const unparsed = "failed to unmarshal the received message: proto"
+
 // explain returns the error that the caller must see for err, which grpc
 // returned.
 func (c *client) explain(err, recorded error, last attempt, formed bool) error {
@@ -146,6 +151,8 @@ func (c *client) explain(err, recorded error, last attempt, formed bool) error {
 		return recorded // grpc makes every error of a codec Internal
 	case last.broken != nil && opaque:
 		return errorf(codes.Unavailable, "the last attempt went to a connection on which its attachments cannot be landed: %w; it ended with: %v", last.broken, err)
+	case formed && code == codes.Internal && last.conn == nil && strings.Contains(err.Error(), unparsed):
+		c.shown.remove(last.local) // another peer than the one that showed itself
 	case formed && code == codes.Internal && !c.routeOf(last).gdrpc:
 		return errorf(codes.Unavailable, "the last attempt went to a peer that is not known to be gdrpc; it ended with: %w", err)
 	}

@@ -40,7 +40,7 @@ func TestChooseCodec(t *testing.T) {
 		"forced":            {opts: []grpc.CallOption{grpc.ForceCodec(jsonCodec{})}, kind: codecJSON, subtype: "json"},
 		"forced, subtype":   {opts: []grpc.CallOption{grpc.CallContentSubtype("x"), grpc.ForceCodec(jsonCodec{})}, kind: codecJSON, subtype: "json"},
 		"last one wins":     {opts: []grpc.CallOption{grpc.ForceCodec(jsonCodec{}), grpc.ForceCodecV2(rawCodec{})}, kind: codecOther},
-		"old custom":        {opts: []grpc.CallOption{grpc.CallCustomCodec(oldCodec{})}, none: true},
+		"old custom":        {opts: []grpc.CallOption{customCodec()}, none: true},
 		"unknown subtype":   {opts: []grpc.CallOption{grpc.CallContentSubtype("thrift")}, subtype: "thrift", none: true},
 		"reply is no codec": {opts: []grpc.CallOption{ReplyAttachments(new(Reply))}, kind: codecProto},
 	} {
@@ -58,12 +58,17 @@ type oldCodec struct{ jsonCodec }
 
 func (oldCodec) String() string { return "old" }
 
+// customCodec is an option that programs still use.
+func customCodec() grpc.CallOption {
+	return grpc.CallCustomCodec(oldCodec{}) //lint:ignore SA1019 it must keep working
+}
+
 // Codecs that cannot carry attachments work without.
 func TestOtherCodecs(t *testing.T) {
 	s := connect(t, newForeign(t), Config{}, Config{})
 	slice := newSlice(t, s.clientPool, 1, 0)
 	defer slice.Free()
-	custom := grpc.CallCustomCodec(oldCodec{})
+	custom := customCodec()
 	_, err := s.client.Plain(NewOutgoingContext(testContext(t), slice), &testpb.PlainMessage{}, custom)
 	requireStatus(t, err, codes.FailedPrecondition, "carries no attachments; proto and json do")
 	_, err = s.client.Plain(testContext(t), &testpb.PlainMessage{}, custom, ReplyAttachments(new(Reply)))
@@ -94,35 +99,31 @@ func TestAttemptsInside(t *testing.T) {
 	}
 }
 
+func TestShownConnections(t *testing.T) {
+	var s shown
+	known := &net.TCPAddr{Port: 1}
+	s.add(known)
+	s.add(known)
+	require.True(t, s.has(known))
+	require.False(t, s.has(&net.TCPAddr{Port: 1}), "another connection")
+	require.False(t, s.has(nil))
+	s.add(keyless{})
+	require.False(t, s.has(keyless{}))
+	gone := &net.TCPAddr{Port: 2}
+	s.add(gone)
+	s.remove(gone)
+	require.False(t, s.has(gone))
+	require.Len(t, s.order, 1)
+	for range maxShown {
+		s.add(new(net.TCPAddr))
+	}
+	require.False(t, s.has(known), "forgotten")
+	require.Len(t, s.local, maxShown)
+	require.Len(t, s.order, maxShown)
+}
+
 // keyless is an address that cannot be a map's key.
 type keyless struct {
 	net.Addr
 	_ []int
-}
-
-func TestPeersOfForeignConnections(t *testing.T) {
-	c := newTestClient(nil)
-	require.Equal(t, markAsk, c.peers.mark(), "no connection yet")
-	known := attempt{local: &net.TCPAddr{Port: 1}}
-	one := c.peers.add(known.local)
-	require.Equal(t, markAsk, c.peers.mark())
-	call := &clientCall{Context: context.Background(), client: c, last: known}
-	call.peerIsGdrpc()
-	call.peerIsGdrpc()
-	require.Equal(t, markQuiet, c.peers.mark())
-	require.True(t, c.routeOf(known).gdrpc)
-	require.False(t, c.routeOf(attempt{local: &net.TCPAddr{Port: 1}}).gdrpc, "another connection")
-	require.False(t, c.routeOf(attempt{}).gdrpc)
-
-	call.last = attempt{local: keyless{}}
-	odd := c.peers.add(call.last.local)
-	call.peerIsGdrpc()
-	require.False(t, c.routeOf(call.last).gdrpc)
-	require.Equal(t, markAsk, c.peers.mark(), "one of two has not shown itself")
-
-	c.peers.remove(odd)
-	require.Equal(t, markQuiet, c.peers.mark())
-	c.peers.remove(one)
-	require.False(t, c.routeOf(known).gdrpc, "the address may come again")
-	require.Equal(t, markAsk, c.peers.mark())
 }

@@ -3,6 +3,7 @@ package gdrpc
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gdrpc/gdrpc/dialer"
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -12,7 +13,8 @@ import (
 )
 
 // DialOptions returns the options that let a grpc.ClientConn send and receive
-// attachments: the dialer, interceptors and a stats handler. Pass them after
+// attachments: the dialer, interceptors and per-RPC credentials, which carry
+// nothing secret. Pass them after
 // your own options, so that gdrpc's interceptors are the innermost, and pass
 // the result to one grpc.NewClient only.
 //
@@ -20,6 +22,7 @@ import (
 // inside the messages.
 func DialOptions(opts ...Option) []grpc.DialOption {
 	c := &client{endpoint: newEndpoint(opts)}
+	c.asking.Store(true)
 	return c.options()
 }
 
@@ -29,14 +32,15 @@ func (c *client) options() []grpc.DialOption {
 		grpc.WithContextDialer(c.dial),
 		grpc.WithChainUnaryInterceptor(c.unary),
 		grpc.WithChainStreamInterceptor(c.stream),
-		grpc.WithStatsHandler(clientStats{c}),
+		grpc.WithPerRPCCredentials(attempts{c}),
 	}
 }
 
 // client is what all calls of one ClientConn share.
 type client struct {
 	*endpoint
-	peers peers
+	shown  shown       // peers of connections that are not ours
+	asking atomic.Bool // the next calls must look at the response headers
 
 	dialer func() (*dialer.Dialer, error) // made at first need
 }
@@ -61,7 +65,13 @@ func (c *client) unary(ctx context.Context, method string, req, reply any, cc *g
 			return err
 		}
 	}
-	err := invoker(c.marked(call, len(slices) > 0 || wanted != nil), method, req, reply, cc, append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))...)
+	opts = append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))
+	if !c.asking.Load() {
+		return call.finish(invoker(call, method, req, reply, cc, opts...))
+	}
+	var header metadata.MD
+	err := invoker(call, method, req, reply, cc, append(opts, grpc.Header(&header))...)
+	call.answered(header)
 	return call.finish(err)
 }
 
@@ -83,18 +93,5 @@ func (c *client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	case wantedReply(opts) != nil:
 		return nil, errOnStream("ReplyAttachments for " + method)
 	}
-	return streamer(c.marked(ctx, false), desc, cc, method, opts...)
-}
-
-// marked adds the metadata that shows the server that we understand offer form.
-// must is set for calls that may not be taken for a stock client's.
-func (c *client) marked(ctx context.Context, must bool) context.Context {
-	mark := c.peers.mark()
-	if mark == "" && !must {
-		return ctx
-	}
-	if mark == "" {
-		mark = markQuiet
-	}
-	return metadata.AppendToOutgoingContext(ctx, markKey, mark)
+	return streamer(ctx, desc, cc, method, opts...)
 }

@@ -34,7 +34,8 @@ type Conn struct {
 	lanes   []*Lane
 	offers  offers
 
-	gdrpc atomic.Bool
+	hello bool        // both sides said Hello
+	gdrpc atomic.Bool // the peer is gdrpc
 	stats counters
 
 	ending endings
@@ -84,7 +85,7 @@ func New(d *Domain, s Setup) (*Conn, error) {
 func newConn(d *Domain, s Setup, st stream) *Conn {
 	c := &Conn{
 		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
-		stream: st, firstRead: s.FirstRead,
+		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc,
 		offers: offers{limit: d.cfg.MaxOffers},
 		ending: newEndings(),
 	}
@@ -192,6 +193,9 @@ func (c *Conn) Offload() error {
 	}
 	return c.preface.check()
 }
+
+// Hello reports whether both sides know each other by Hello.
+func (c *Conn) Hello() bool { return c.hello }
 
 // Gdrpc reports whether the peer is known to be gdrpc: by its Hello, or since
 // MarkGdrpc.

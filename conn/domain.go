@@ -17,7 +17,7 @@ import (
 const (
 	controlDepth = 64 // receives posted on the control lane
 	bulkDepth    = 64 // receives outstanding at most on one bulk lane
-	maxChunk     = 1 << 20
+	maxChunk     = 2 << 20
 )
 
 // Domain is what many Conns share: an open verbs device with its protection

@@ -10,43 +10,33 @@ import (
 	"github.com/gdrpc/gdrpc/gpubuf"
 )
 
-// bulkContests are one message from client to server: as an attachment, over
-// bare TCP, and in a bytes field.
-func (c *client) bulkContests(ctx context.Context) ([]*contest, error) {
-	var all []*contest
-	for _, job := range []struct {
-		size int64
-		ops  int
-		emu  bool
-	}{
-		{size: 64 << 20, ops: 4},
-		{size: 64 << 20, ops: 4, emu: true},
-		{size: 1 << 20, ops: 64},
-		{size: 64 << 10, ops: 400},
-	} {
-		ct, err := c.bulkContest(ctx, job.size, job.emu)
-		if err != nil {
-			return nil, err
-		}
-		ct.ops = job.ops
-		if job.size == 64<<20 && !job.emu {
-			ct.subject("gdrpc").target = atLeast(0.8)
-		}
-		all = append(all, ct)
-	}
-	return all, nil
+// bulkJob is one message from client to server: as an attachment, over bare TCP,
+// and in a bytes field.
+type bulkJob struct {
+	size   int64
+	emu    bool // from the memory of an emulated GPU to that of another
+	ops    int
+	target target // for gdrpc
 }
 
-func (c *client) bulkContest(ctx context.Context, size int64, emu bool) (*contest, error) {
+var bulkJobs = []bulkJob{
+	{size: 64 << 20, ops: 2, target: atLeast(0.8)},
+	{size: 64 << 20, ops: 2, emu: true},
+	{size: 1 << 20, ops: 32},
+	{size: 64 << 10, ops: 200},
+}
+
+// contest makes the contest on c's connections.
+func (j bulkJob) contest(ctx context.Context, c *client) (*contest, error) {
 	pool, client := c.mem.host, c.host
-	if emu {
+	if j.emu {
 		pool, client = c.mem.emu, c.emu
 	}
-	src, err := c.fill(ctx, pool, size)
+	src, err := c.fill(ctx, pool, j.size)
 	if err != nil {
 		return nil, err
 	}
-	hostSrc, err := c.fill(ctx, c.mem.host, size)
+	hostSrc, err := c.fill(ctx, c.mem.host, j.size)
 	if err != nil {
 		return nil, err
 	}
@@ -56,14 +46,19 @@ func (c *client) bulkContest(ctx context.Context, size int64, emu bool) (*contes
 	}
 	c.closers = append(c.closers, func() { tcp.Close() })
 
-	ct := &contest{name: fmt.Sprintf("%s, %s", sizeName(size), pool.Device().Kind()), bytes: size, samples: 1}
-	ct.subjects = []*subject{{name: "bare TCP", run: sendTCP}, landSubject(ctx, client, src)}
-	if emu {
-		ct.subjects = append(ct.subjects, &subject{name: "stock", run: c.putFromDevice(ctx, src)})
-	} else {
-		ct.subjects = append(ct.subjects, &subject{name: "stock", run: c.put(ctx, src.HostBytes())})
+	put := c.put(ctx, hostSrc.HostBytes())
+	if j.emu {
+		put = c.putFromDevice(ctx, src)
 	}
-	return ct, nil
+	return &contest{
+		name: fmt.Sprintf("%s, %s", sizeName(j.size), pool.Device().Kind()), bytes: j.size,
+		ops: j.ops, samples: 2,
+		subjects: []*subject{
+			{name: "bare TCP", run: sendTCP},
+			landSubject(ctx, client, src, j.target),
+			{name: "stock", run: put},
+		},
+	}, nil
 }
 
 // fill makes a slice of random bytes, which lives as long as the client.
@@ -79,8 +74,8 @@ func (c *client) fill(ctx context.Context, pool *gpubuf.Pool, size int64) (*gpub
 }
 
 // landSubject sends src as an attachment.
-func landSubject(ctx context.Context, client perfpb.PerfClient, src *gpubuf.Slice) *subject {
-	s := &subject{name: "gdrpc"}
+func landSubject(ctx context.Context, client perfpb.PerfClient, src *gpubuf.Slice, t target) *subject {
+	s := &subject{name: "gdrpc", target: t}
 	s.run = func(n int) error {
 		for range n {
 			reply, err := client.Land(gdrpc.NewOutgoingContext(ctx, src), &perfpb.Empty{})

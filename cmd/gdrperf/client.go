@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"runtime"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -18,6 +17,7 @@ type client struct {
 	tcpAddr string
 
 	host, emu, plain, stock perfpb.PerfClient
+	half                    perfpb.PerfClient // stock gRPC to gdrpc's server
 
 	closers []func() // undo everything, last first
 }
@@ -37,6 +37,7 @@ func newClient(ctx context.Context, to addresses) (*client, error) {
 		{&c.emu, to.Emu, gdrpcOptions(mem.emu)},
 		{&c.plain, to.Plain, gdrpcOptions(mem.host)},
 		{&c.stock, to.Stock, stockOptions()},
+		{&c.half, to.Plain, stockOptions()},
 	} {
 		cc, err := grpc.NewClient(d.addr, d.opts...)
 		if err != nil {
@@ -54,8 +55,8 @@ func newClient(ctx context.Context, to addresses) (*client, error) {
 }
 
 func gdrpcOptions(pool *gpubuf.Pool) []grpc.DialOption {
-	return append(gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: pool})),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	return append(opts, gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: pool}))...)
 }
 
 func stockOptions() []grpc.DialOption {
@@ -68,15 +69,5 @@ func stockOptions() []grpc.DialOption {
 func (c *client) close() {
 	for i := len(c.closers) - 1; i >= 0; i-- {
 		c.closers[i]()
-	}
-}
-
-// settle collects garbage in both processes, so that one subject's garbage does
-// not slow the next one down.
-func (c *client) settle(ctx context.Context) func() error {
-	return func() error {
-		runtime.GC()
-		_, err := c.stock.GetUsage(ctx, &perfpb.UsageRequest{Collect: true})
-		return err
 	}
 }

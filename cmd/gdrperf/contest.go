@@ -25,38 +25,45 @@ type subject struct {
 	times []time.Duration // of one operation, by sample
 }
 
-// measure runs a warm-up round and then rounds that count. settle is called
-// before each sample.
-func measure(contests []*contest, rounds int, settle func() error) error {
-	for round := -1; round < rounds; round++ {
-		for _, c := range contests {
-			if err := c.round(round, settle); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
+// measure runs rounds that count, after others that warm up. Nothing collects
+// garbage in between: stock gRPC lives from a heap that it has grown before.
+func (c *contest) measure(warmUps, rounds int) error {
+	for round := range warmUps + rounds {
+		if err := c.round(round, round >= warmUps); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// round takes the samples of one round.
+func (c *contest) round(round int, counts bool) error {
+	for sample := range c.samples {
+		for _, s := range c.order(round*c.samples + sample) {
+			start := time.Now()
+			if err := s.run(c.ops); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			if took := time.Since(start); counts {
+				s.times = append(s.times, took/time.Duration(c.ops))
 			}
 		}
 	}
 	return nil
 }
 
-// round takes the samples of one round. Who is first changes from sample to
-// sample. Round -1 warms up.
-func (c *contest) round(round int, settle func() error) error {
-	for sample := range c.samples {
-		for i := range c.subjects {
-			s := c.subjects[(i+sample+round+1)%len(c.subjects)]
-			if err := settle(); err != nil {
-				return err
-			}
-			start := time.Now()
-			if err := s.run(c.ops); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			if took := time.Since(start); round >= 0 {
-				s.times = append(s.times, took/time.Duration(c.ops))
-			}
-		}
+// order is the order of the subjects in the nth turn. Who comes first changes,
+// and so does who comes after whom: what one leaves behind (garbage, cold
+// caches) slows all the others alike.
+func (c *contest) order(n int) []*subject {
+	var order []*subject
+	for i := range c.subjects {
+		order = append(order, c.subjects[(i+n/2)%len(c.subjects)])
 	}
-	return nil
+	if n%2 == 1 {
+		slices.Reverse(order)
+	}
+	return order
 }
 
 func (c *contest) subject(name string) *subject {

@@ -18,11 +18,24 @@ func TestMeasure(t *testing.T) {
 	}
 	a, b := &subject{name: "a", run: mark("a")}, &subject{name: "b", run: mark("b")}
 	c := &contest{name: "c", ops: 3, samples: 1, subjects: []*subject{a, b}}
-	settled := 0
-	require.NoError(t, measure([]*contest{c}, 2, func() error { settled++; return nil }))
-	require.Equal(t, []string{"a", "b", "b", "a", "a", "b"}, order, "a warm-up round, then turns")
-	require.Equal(t, 6, settled)
+	require.NoError(t, c.measure(1, 2))
+	require.Equal(t, []string{"a", "b", "b", "a", "b", "a"}, order, "in turn")
 	require.Len(t, a.times, 2, "the warm-up does not count")
+}
+
+func TestOrder(t *testing.T) {
+	c := &contest{subjects: []*subject{{name: "a"}, {name: "b"}, {name: "c"}}}
+	after := make(map[string]int)
+	for n := range 6 {
+		order := c.order(n)
+		require.Len(t, order, 3)
+		for i, s := range order[1:] {
+			after[order[i].name+s.name]++
+		}
+	}
+	for _, pair := range []string{"ab", "ac", "ba", "bc", "ca", "cb"} {
+		require.Equal(t, 2, after[pair], "%s: everyone comes after everyone equally often", pair)
+	}
 }
 
 func TestRatioIsPairedBySample(t *testing.T) {

@@ -74,7 +74,7 @@ func (i *idler) cpu(ctx context.Context, res *idleResult, name, addr string, opt
 		}
 		defer hangUp()
 	}
-	client, server, err := i.both(ctx, &perfpb.UsageRequest{Release: true})
+	client, server, err := i.both(ctx, &perfpb.UsageRequest{Settle: true})
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (i *idler) conns(ctx context.Context, res *idleResult, name, addr string, o
 		return err
 	}
 	defer hangUp()
-	client, server, err := i.both(ctx, &perfpb.UsageRequest{Release: true})
+	client, server, err := i.both(ctx, &perfpb.UsageRequest{Settle: true})
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (i *idler) conns(ctx context.Context, res *idleResult, name, addr string, o
 		return err
 	}
 	defer hangUpAll()
-	client2, server2, err := i.both(ctx, &perfpb.UsageRequest{Release: true})
+	client2, server2, err := i.both(ctx, &perfpb.UsageRequest{Settle: true})
 	if err != nil {
 		return err
 	}

@@ -3,18 +3,21 @@
 //
 //	gdrperf [-rounds N] [-only bulk,call,idle] [-json]
 //
-// It starts the server process itself. All cases are measured in turn, round by
-// round, so that a machine that slows down slows all of them down; times are
-// medians over the rounds, and ratios medians of each round's ratio.
+// It starts the server processes itself. What is compared is measured in turn,
+// round by round, so that a machine that slows down slows all of it down; times
+// are medians over the rounds, and ratios medians of the rounds' ratios.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,34 +25,39 @@ import (
 
 // options are what the command line says.
 type options struct {
-	rounds int
-	only   string
-	json   bool
-	idle   time.Duration
-	conns  int
+	rounds  int
+	warmUps int
+	only    string
+	json    bool
+	idle    time.Duration
+	conns   int
 }
 
-func main() {
+func main() { os.Exit(command()) }
+
+func command() int {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if _, ok := os.LookupEnv(serverEnv); ok {
-		os.Exit(serverMain())
+		return serverMain()
 	}
 	o, err := parse(os.Args[1:])
 	if err != nil {
-		os.Exit(2) // flag has told why
+		return 2 // flag has told why
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "gdrperf:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func parse(args []string) (options, error) {
 	var o options
 	fs := flag.NewFlagSet("gdrperf", flag.ContinueOnError)
-	fs.IntVar(&o.rounds, "rounds", 9, "rounds, after one to warm up")
+	fs.IntVar(&o.rounds, "rounds", 9, "rounds that count")
+	fs.IntVar(&o.warmUps, "warmups", 4, "rounds before them; with fewer stock gRPC's heap is still growing, and slow")
 	fs.StringVar(&o.only, "only", "idle,bulk,call", "which parts to measure, by comma")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of tables")
 	fs.DurationVar(&o.idle, "idle", 2*time.Second, "how long an idle connection is watched")
@@ -57,26 +65,25 @@ func parse(args []string) (options, error) {
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 || o.rounds < 1 || o.conns < 1 || o.idle <= 0 {
+	if fs.NArg() > 0 || o.rounds < 1 || o.warmUps < 0 || o.conns < 1 || o.idle <= 0 {
 		fs.Usage()
 		return o, flag.ErrHelp
 	}
-	for _, part := range strings.Split(o.only, ",") {
+	return o, o.checkParts(fs.Output())
+}
+
+func (o options) checkParts(w io.Writer) error {
+	for part := range strings.SplitSeq(o.only, ",") {
 		if part != "idle" && part != "bulk" && part != "call" {
-			fmt.Fprintf(fs.Output(), "no part %q; there are idle, bulk and call\n", part)
-			return o, flag.ErrHelp
+			fmt.Fprintf(w, "no part %q; there are idle, bulk and call\n", part)
+			return flag.ErrHelp
 		}
 	}
-	return o, nil
+	return nil
 }
 
 func (o options) wants(part string) bool {
-	for _, p := range strings.Split(o.only, ",") {
-		if p == part {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(o.only, ","), part)
 }
 
 func run(ctx context.Context, o options) error {
@@ -90,9 +97,20 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	err := withServer(ctx, func(to addresses) error { return measureContests(ctx, to, o, res) })
-	if err != nil {
-		return err
+	if o.wants("bulk") {
+		for _, job := range bulkJobs {
+			rows, err := measureContest(ctx, o, "bare TCP", job.contest)
+			if err != nil {
+				return err
+			}
+			res.Bulk = append(res.Bulk, rows...)
+		}
+	}
+	if o.wants("call") {
+		var err error
+		if res.Calls, err = measureContest(ctx, o, "stock", emptyCalls); err != nil {
+			return err
+		}
 	}
 	if o.json {
 		return res.writeJSON(os.Stdout)
@@ -100,30 +118,25 @@ func run(ctx context.Context, o options) error {
 	return res.writeTables(os.Stdout)
 }
 
-// measureContests runs the bulk and call contests, all in the same rounds.
-func measureContests(ctx context.Context, to addresses, o options, res *results) error {
-	c, err := newClient(ctx, to)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	var bulk, calls []*contest
-	if o.wants("bulk") {
-		if bulk, err = c.bulkContests(ctx); err != nil {
+// measureContest measures one contest beside a server process of its own, so
+// that nothing is left in it from another.
+func measureContest(ctx context.Context, o options, base string, make func(context.Context, *client) (*contest, error)) (rows []row, err error) {
+	debug.FreeOSMemory() // nor in this process
+	err = withServer(ctx, func(to addresses) error {
+		c, err := newClient(ctx, to)
+		if err != nil {
 			return err
 		}
-	}
-	if o.wants("call") {
-		calls = c.callContests(ctx)
-	}
-	if err := measure(append(append([]*contest(nil), bulk...), calls...), o.rounds, c.settle(ctx)); err != nil {
-		return err
-	}
-	for _, ct := range bulk {
-		res.Bulk = append(res.Bulk, ct.rows("bare TCP")...)
-	}
-	for _, ct := range calls {
-		res.Calls = append(res.Calls, ct.rows("stock")...)
-	}
-	return nil
+		defer c.close()
+		ct, err := make(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := ct.measure(o.warmUps, o.rounds); err != nil {
+			return err
+		}
+		rows = ct.rows(base)
+		return nil
+	})
+	return rows, err
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-func command(t *testing.T, args ...string) *exec.Cmd {
+func gdrperf(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -33,13 +33,13 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 }
 
 func TestEverything(t *testing.T) {
-	args := []string{"-rounds", "1", "-conns", "3", "-idle", "10ms"}
-	out, err := command(t, append(args, "-json")...).Output()
+	args := []string{"-rounds", "1", "-warmups", "0", "-conns", "3", "-idle", "10ms"}
+	out, err := gdrperf(t, append(args, "-json")...).Output()
 	require.NoError(t, err)
 	var res results
 	require.NoError(t, json.Unmarshal(out, &res))
 	require.Len(t, res.Bulk, 12)
-	require.Len(t, res.Calls, 3)
+	require.Len(t, res.Calls, 4)
 	require.Len(t, res.Idle.CPU, 2)
 	require.Len(t, res.Idle.Memory, 2)
 	for _, r := range res.Bulk {
@@ -55,14 +55,14 @@ func TestEverything(t *testing.T) {
 }
 
 func TestTables(t *testing.T) {
-	out, err := command(t, "-rounds", "1", "-only", "call,idle", "-conns", "1", "-idle", "10ms").Output()
+	out, err := gdrperf(t, "-rounds", "1", "-warmups", "0", "-only", "call,idle", "-conns", "1", "-idle", "10ms").Output()
 	require.NoError(t, err)
 	require.Contains(t, string(out), "| gdrpc, soft Conn |")
 	require.Contains(t, string(out), "| one idle connection of 1 |")
 }
 
 func TestUnknownPart(t *testing.T) {
-	err := command(t, "-only", "bulk,disk").Run()
+	err := gdrperf(t, "-only", "bulk,disk").Run()
 	var exit *exec.ExitError
 	require.ErrorAs(t, err, &exit)
 	require.Equal(t, 2, exit.ExitCode())

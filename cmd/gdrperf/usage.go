@@ -16,11 +16,8 @@ import (
 
 // usage says what this process uses, after it did what req asks for.
 func usage(req *perfpb.UsageRequest, pools ...*gpubuf.Pool) (*perfpb.Usage, error) {
-	switch {
-	case req.GetRelease():
+	if req.GetSettle() {
 		debug.FreeOSMemory()
-	case req.GetCollect():
-		runtime.GC()
 	}
 	var r unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,7 +20,6 @@ import (
 func (c *client) bounce(ctx context.Context, name string, res *result) (time.Duration, error) {
 	var p peer.Peer
 	var back gdrpc.Reply
-	runtime.GC() // as for stock gRPC
 	start := time.Now()
 	reply, err := c.gdrpc.Bounce(gdrpc.NewOutgoingContext(ctx, c.file), &pb.BounceRequest{Name: name},
 		gdrpc.ReplyAttachments(&back), grpc.Peer(&p))

@@ -46,7 +46,7 @@ func parse(args []string) (options, error) {
 	fs := flag.NewFlagSet("quickstart", flag.ContinueOnError)
 	fs.BoolVar(&o.json, "json", false, "print one JSON object; *_gbps are 10^9 payload bytes per second, both ways added up")
 	fs.BoolVar(&o.verbose, "v", false, "log connections and fallbacks to standard error")
-	fs.IntVar(&o.rounds, "rounds", 0, "timed rounds after the warm-up; 0 means 5, fewer for files above 256 MiB")
+	fs.IntVar(&o.rounds, "rounds", 0, "timed rounds after the warm-up; 0 means 10, fewer for files above 64 MiB")
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the gdrpc server")
 	fs.Usage = func() {
 		fmt.Fprintln(fs.Output(), "usage: quickstart [flags] [FILE]\n\nFILE is what to send; by default the go command's own binary.")

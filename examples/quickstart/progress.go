@@ -17,7 +17,7 @@ func newProgress(total int64, quiet bool) *progress {
 	}
 	return &progress{progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(os.Stderr),
-		progressbar.OptionShowBytes(true),
+		progressbar.OptionSetDescription("sending"),
 		progressbar.OptionSetPredictTime(false),
 		progressbar.OptionClearOnFinish())}
 }

@@ -56,6 +56,8 @@ func roundsFor(size int64, asked int) int {
 	switch {
 	case asked > 0:
 		return asked
+	case size <= 64<<20:
+		return 10
 	case size <= 256<<20:
 		return 5
 	case size <= 1<<30:
@@ -82,7 +84,7 @@ func report(w io.Writer, r *result, asJSON bool) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nMedians of %d rounds in turn after a warm-up; the server's hashing is not in the times.\n", r.Rounds)
+	fmt.Fprintf(w, "\nTimes are medians; timed rounds, in turn, after a warm-up: %d. The server's hashing is not in them.\n", r.Rounds)
 	fmt.Fprintln(w, "GB/s are 10^9 payload bytes per second, both ways added up.")
 	if r.StockBytes < r.Bytes {
 		fmt.Fprintf(w, "Stock gRPC carried the first %d bytes only.\n", r.StockBytes)

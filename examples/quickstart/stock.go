@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -52,7 +51,6 @@ func dialStock(addr string) (*grpc.ClientConn, error) {
 // bounceStock sends the head of the file through the stock server and back into
 // device memory, and returns the time it took less the server's hashing.
 func (c *client) bounceStock(ctx context.Context) (time.Duration, error) {
-	runtime.GC() // the last round's garbage is not this one's
 	start := time.Now()
 	if err := c.head.CopyOut(c.buf, 0); err != nil {
 		return 0, err

@@ -43,8 +43,8 @@ func serve(lis net.Listener, pool *gpubuf.Pool) error {
 }
 
 func call(ctx context.Context, addr string, pool *gpubuf.Pool, tensor *gpubuf.Slice) error {
-	opts := append(gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: pool})),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	opts = append(opts, gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: pool}))...)
 	cc, err := grpc.NewClient(addr, opts...)
 	if err != nil {
 		return err

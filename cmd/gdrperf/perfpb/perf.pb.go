@@ -163,8 +163,7 @@ func (x *PutRequest) GetToDevice() bool {
 
 type UsageRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Collect       bool                   `protobuf:"varint,1,opt,name=collect,proto3" json:"collect,omitempty"` // collect garbage first
-	Release       bool                   `protobuf:"varint,2,opt,name=release,proto3" json:"release,omitempty"` // and give free memory back to the system
+	Settle        bool                   `protobuf:"varint,1,opt,name=settle,proto3" json:"settle,omitempty"` // collect garbage and give free memory back first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -199,16 +198,9 @@ func (*UsageRequest) Descriptor() ([]byte, []int) {
 	return file_perf_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *UsageRequest) GetCollect() bool {
+func (x *UsageRequest) GetSettle() bool {
 	if x != nil {
-		return x.Collect
-	}
-	return false
-}
-
-func (x *UsageRequest) GetRelease() bool {
-	if x != nil {
-		return x.Release
+		return x.Settle
 	}
 	return false
 }
@@ -302,10 +294,9 @@ const file_perf_proto_rawDesc = "" +
 	"\n" +
 	"PutRequest\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1b\n" +
-	"\tto_device\x18\x02 \x01(\bR\btoDevice\"B\n" +
-	"\fUsageRequest\x12\x18\n" +
-	"\acollect\x18\x01 \x01(\bR\acollect\x12\x18\n" +
-	"\arelease\x18\x02 \x01(\bR\arelease\"\xa3\x01\n" +
+	"\tto_device\x18\x02 \x01(\bR\btoDevice\"&\n" +
+	"\fUsageRequest\x12\x16\n" +
+	"\x06settle\x18\x01 \x01(\bR\x06settle\"\xa3\x01\n" +
 	"\x05Usage\x12\x1b\n" +
 	"\tcpu_nanos\x18\x01 \x01(\x03R\bcpuNanos\x12\x1b\n" +
 	"\trss_bytes\x18\x02 \x01(\x03R\brssBytes\x12\x1d\n" +
