@@ -49,8 +49,10 @@ type chunk struct {
 	block  *gpubuf.Slice
 }
 
-func newBulkSend(c *Conn, l *Lane) *bulkSend {
-	b := &bulkSend{c: c, l: l, stager: stager{d: c.d, quota: c.d.cfg.StagingBlocks}}
+// newBulkSend makes the sending side of one of several lanes, which share the
+// Conn's quota of staging blocks: a lane never waits for another's.
+func newBulkSend(c *Conn, l *Lane, lanes int) *bulkSend {
+	b := &bulkSend{c: c, l: l, stager: stager{d: c.d, quota: max(2, c.d.cfg.StagingBlocks/lanes)}}
 	for i := range b.slots {
 		b.free = append(b.free, i)
 	}
@@ -81,6 +83,14 @@ func (b *bulkSend) request(f *frame) error {
 // find returns the offer that a request is for, or the status that refuses it.
 func (b *bulkSend) find(token Token, r request) (*Offer, bulkStatus) {
 	o := b.c.offers.get(token)
+	if o != nil {
+		switch status, known := o.readiness(); {
+		case !known:
+			o = nil // the peer did not wait for Ready
+		case status != bulkData:
+			return nil, status
+		}
+	}
 	switch {
 	case o == nil,
 		r.offset+r.bytes() > uint64(o.Size()),

@@ -30,8 +30,8 @@ type Conn struct {
 	// The lanes; nil in ModePlain. Not written after New.
 	control *control
 	recv    *bulkRecv
-	send    *bulkSend
-	lanes   []*Lane
+	send    []*bulkSend // by rail
+	lanes   []*Lane     // control, then bulk
 	offers  offers
 
 	hello bool        // both sides said Hello
@@ -45,11 +45,15 @@ var _ net.Conn = (*Conn)(nil)
 
 // Setup is what a handshake agreed on.
 type Setup struct {
-	// Stream is the bootstrap connection, positioned at the first byte of
-	// the raw stream.
-	Stream net.Conn
-	// Mode is ModeSoftJoined or ModePlain.
+	// Mode is ModeSoftJoined, ModeSoftShared or ModePlain.
 	Mode Mode
+	// Stream is the bootstrap connection, positioned at the first byte of
+	// the raw stream. Nil in ModeSoftShared.
+	Stream net.Conn
+	// StreamLane is the stream in ModeSoftShared, attached to the same
+	// socket as the other lanes; Local and Remote are the socket's addresses.
+	StreamLane    *Lane
+	Local, Remote net.Addr
 	// Reason tells why no better path than this mode's was possible; it
 	// appears in Stats and the log.
 	Reason string
@@ -59,14 +63,18 @@ type Setup struct {
 	Gdrpc bool
 	// Peer is what the peer advertised, checked. Unused in ModePlain.
 	Peer Limits
-	// Control and Bulk are the attached lanes of ModeSoftJoined, one of
-	// each.
+	// Control and Bulk are the other attached lanes: none in ModePlain, else
+	// one control lane and from one to MaxBulkLanes bulk lanes, in the order
+	// of their indices on the wire.
 	Control *Lane
 	Bulk    []*Lane
 	// FirstRead, if set, is called once with the first bytes that the
 	// stream delivers, before Read returns them. It must not block.
 	FirstRead func(b []byte)
 }
+
+// MaxBulkLanes bounds the bulk lanes of one Conn.
+const MaxBulkLanes = 16
 
 // New makes a Conn. It takes over everything in s, and closes it if it fails.
 func New(d *Domain, s Setup) (*Conn, error) {
@@ -76,13 +84,19 @@ func New(d *Domain, s Setup) (*Conn, error) {
 	if err := d.acquire(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	c := newConn(d, s, newNetStream(s.Stream))
+	c := newConn(d, s)
 	c.log()
 	return c, nil
 }
 
-// newConn makes a Conn whose stream is st and starts its lanes.
-func newConn(d *Domain, s Setup, st stream) *Conn {
+// newConn makes a Conn and starts its lanes.
+func newConn(d *Domain, s Setup) *Conn {
+	var st stream
+	if s.StreamLane != nil {
+		st = newQPStream(s.StreamLane, s.Local, s.Remote, d.cfg.DrainTimeout)
+	} else {
+		st = newNetStream(s.Stream)
+	}
 	c := &Conn{
 		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
 		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc,
@@ -99,21 +113,22 @@ func newConn(d *Domain, s Setup, st stream) *Conn {
 
 func (s Setup) check() error {
 	switch {
-	case s.Stream == nil:
-		return errors.New("conn: Setup.Stream is nil")
+	case s.Mode != ModePlain && s.Mode != ModeSoftJoined && s.Mode != ModeSoftShared:
+		return fmt.Errorf("conn: Setup.Mode %v: %w", s.Mode, ibverbs.ErrNotSupported)
+	case (s.Mode == ModeSoftShared) != (s.StreamLane != nil) || (s.Stream != nil) == (s.StreamLane != nil):
+		return fmt.Errorf("conn: Setup: mode %v wants its stream in the other one of Stream and StreamLane", s.Mode)
 	case s.Mode == ModePlain:
 		return nil
-	case s.Mode != ModeSoftJoined:
-		return fmt.Errorf("conn: Setup.Mode %v: %w", s.Mode, ibverbs.ErrNotSupported)
-	case s.Control == nil || len(s.Bulk) != 1:
-		return fmt.Errorf("conn: Setup with %d bulk lanes: want one, and a control lane", len(s.Bulk))
+	case s.Control == nil || len(s.Bulk) < 1 || len(s.Bulk) > MaxBulkLanes:
+		return fmt.Errorf("conn: Setup with %d bulk lanes: want 1 to %d, and a control lane", len(s.Bulk), MaxBulkLanes)
 	}
 	return s.Peer.Check()
 }
 
+// close gives up what New would have taken over.
 func (s Setup) close() error {
 	var errs []error
-	for _, l := range append(s.Bulk, s.Control) {
+	for _, l := range append([]*Lane{s.Control, s.StreamLane}, s.Bulk...) {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
@@ -125,31 +140,45 @@ func (s Setup) close() error {
 }
 
 func (c *Conn) startLanes(s Setup) {
-	bulk := s.Bulk[0]
-	c.lanes = []*Lane{s.Control, bulk}
+	c.lanes = append([]*Lane{s.Control}, s.Bulk...)
 	c.control = newControl(c, s.Control, s.Peer)
-	c.recv = newBulkRecv(c, bulk)
-	c.send = newBulkSend(c, bulk)
+	c.recv = newBulkRecv(c, s.Bulk)
+	for _, l := range s.Bulk {
+		c.send = append(c.send, newBulkSend(c, l, len(s.Bulk)))
+	}
 	for _, l := range c.lanes {
 		l.arm()
 	}
 	s.Control.start(c.control.complete, c.controlLost)
-	bulk.start(func(wc *ibverbs.WC) {
-		if wc.WRID&wridRecv != 0 {
-			c.recv.complete(wc)
-		} else {
-			c.send.complete(wc)
-		}
-	}, c.bulkLost)
+	for i, l := range s.Bulk {
+		rail := c.recv.rails[i]
+		send := c.send[i]
+		l.start(func(wc *ibverbs.WC) {
+			if wc.WRID&wridRecv != 0 {
+				c.recv.complete(rail, wc)
+			} else {
+				send.complete(wc)
+			}
+		}, c.bulkLost)
+	}
 }
 
 // handle acts on a frame from the peer. An error ends the Conn.
 func (c *Conn) handle(f *frame) error {
 	switch f.typ {
-	case frameRequest:
-		return c.send.request(f)
-	case frameAbort:
-		c.send.abort(f.id)
+	case frameRequest, frameAbort:
+		if int(f.rail) >= len(c.send) {
+			return fmt.Errorf("frame for bulk lane %d of %d", f.rail, len(c.send))
+		}
+		if f.typ == frameAbort {
+			c.send[f.rail].abort(f.id)
+			return nil
+		}
+		return c.send[f.rail].request(f)
+	case frameWant:
+		return c.want(f.token)
+	case frameReady:
+		c.recv.ready(f.token, f.status)
 	case frameRelease:
 		if o := c.offers.get(f.token); o != nil {
 			o.Withdraw()

@@ -126,13 +126,17 @@ func (c *Conn) bulkLost(err error) {
 	go c.closeBulk()
 }
 
-// closeBulk closes the bulk lane and ends all that depended on it. It runs
+// closeBulk closes the bulk lanes and ends all that depended on them. It runs
 // once or twice, in turn or at the same time.
 func (c *Conn) closeBulk() {
 	err := c.ending.lanes.get()
-	c.recv.l.Close()
+	for _, l := range c.lanes[1:] {
+		l.Close()
+	}
 	c.recv.close(err)
-	c.send.close()
+	for _, s := range c.send {
+		s.close()
+	}
 }
 
 // lingerCheck tells finish that there may be nothing left to linger for.
@@ -163,9 +167,7 @@ func (c *Conn) finishLanes() {
 			c.awaitPeer()
 		}
 		c.control.stop()
-		for _, l := range c.lanes {
-			l.Close()
-		}
+		c.lanes[0].Close()
 		c.closeBulk()
 		c.dropOffers()
 	}

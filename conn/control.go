@@ -55,6 +55,22 @@ func (k *control) send(f frame) {
 	k.flush()
 }
 
+// maxReplies bounds the replies that a peer can make queue up by asking without
+// taking the answers.
+const maxReplies = 1024
+
+// reply is send for an answer to the peer's frame. An error ends the Conn.
+func (k *control) reply(f frame) error {
+	k.mu.Lock()
+	queued := len(k.pending)
+	k.mu.Unlock()
+	if queued > maxReplies {
+		return fmt.Errorf("the peer asks but takes no answers: %d frames wait for its credits", queued)
+	}
+	k.send(f)
+	return nil
+}
+
 // stop has nothing sent from now on, so that the lane can be closed.
 func (k *control) stop() {
 	k.mu.Lock()

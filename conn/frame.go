@@ -26,6 +26,8 @@ const (
 	frameRequest frameType = 2
 	frameAbort   frameType = 3
 	frameRelease frameType = 4
+	frameWant    frameType = 5
+	frameReady   frameType = 6
 	frameConnEnd frameType = 10
 )
 
@@ -34,39 +36,12 @@ type frame struct {
 	typ     frameType
 	flags   uint8
 	credit  uint32
-	id      uint32  // Request, Abort
-	token   Token   // Request, Release
-	request request // Request
-	reason  uint8   // ConnEnd
-}
-
-// request is the layout that a Request states: count-1 messages of chunk bytes,
-// then one of last bytes, from offset on.
-type request struct {
-	offset uint64
-	chunk  uint32
-	count  uint32
-	last   uint32
-}
-
-// bytes returns how many bytes the request asks for.
-func (r request) bytes() uint64 { return uint64(r.count-1)*uint64(r.chunk) + uint64(r.last) }
-
-// length returns the length of message i.
-func (r request) length(i uint32) uint32 {
-	if i == r.count-1 {
-		return r.last
-	}
-	return r.chunk
-}
-
-// position returns the offset in the offer of message i.
-func (r request) position(i uint32) uint64 { return r.offset + uint64(i)*uint64(r.chunk) }
-
-// valid says whether the layout keeps the rules that its sender can keep.
-func (r request) valid(maxMsg uint32) bool {
-	return r.count > 0 && r.chunk > 0 && r.chunk <= maxMsg && r.last > 0 && r.last <= r.chunk &&
-		r.offset <= 1<<62
+	rail    uint8      // Request, Abort: index of the bulk lane
+	id      uint32     // Request, Abort: 24 bits
+	token   Token      // Request, Release, Want, Ready
+	status  bulkStatus // Ready
+	request request    // Request
+	reason  uint8      // ConnEnd
 }
 
 const requestSize = 4 + 16 + 8 + 4 + 4 + 4
@@ -77,16 +52,18 @@ func (f *frame) encode(b []byte) int {
 	body := b[frameHeaderSize:frameHeaderSize]
 	switch f.typ {
 	case frameRequest:
-		body = binary.BigEndian.AppendUint32(body, f.id)
+		body = binary.BigEndian.AppendUint32(body, uint32(f.rail)<<24|f.id)
 		body = append(body, f.token[:]...)
 		body = binary.BigEndian.AppendUint64(body, f.request.offset)
 		body = binary.BigEndian.AppendUint32(body, f.request.chunk)
 		body = binary.BigEndian.AppendUint32(body, f.request.count)
 		body = binary.BigEndian.AppendUint32(body, f.request.last)
 	case frameAbort:
-		body = binary.BigEndian.AppendUint32(body, f.id)
-	case frameRelease:
+		body = binary.BigEndian.AppendUint32(body, uint32(f.rail)<<24|f.id)
+	case frameRelease, frameWant:
 		body = append(body, f.token[:]...)
+	case frameReady:
+		body = append(append(body, f.token[:]...), byte(f.status))
 	case frameConnEnd:
 		body = append(body, f.reason)
 	}
@@ -128,8 +105,10 @@ func (t frameType) bodySize() (size int, known bool) {
 		return requestSize, true
 	case frameAbort:
 		return 4, true
-	case frameRelease:
+	case frameRelease, frameWant:
 		return len(Token{}), true
+	case frameReady:
+		return len(Token{}) + 1, true
 	case frameConnEnd:
 		return 1, true
 	}
@@ -139,7 +118,7 @@ func (t frameType) bodySize() (size int, known bool) {
 func (f *frame) decodeBody(b []byte) {
 	switch f.typ {
 	case frameRequest:
-		f.id = binary.BigEndian.Uint32(b)
+		f.rail, f.id = b[0], binary.BigEndian.Uint32(b)&maxRequestID
 		f.token = Token(b[4:20])
 		f.request = request{
 			offset: binary.BigEndian.Uint64(b[20:]),
@@ -148,9 +127,11 @@ func (f *frame) decodeBody(b []byte) {
 			last:   binary.BigEndian.Uint32(b[36:]),
 		}
 	case frameAbort:
-		f.id = binary.BigEndian.Uint32(b)
-	case frameRelease:
+		f.rail, f.id = b[0], binary.BigEndian.Uint32(b)&maxRequestID
+	case frameRelease, frameWant:
 		f.token = Token(b[:16])
+	case frameReady:
+		f.token, f.status = Token(b[:16]), bulkStatus(b[16])
 	case frameConnEnd:
 		f.reason = b[0]
 	}

@@ -16,8 +16,10 @@ var goldenFrames = []struct {
 	{"Request", frame{typ: frameRequest, credit: 2, id: 7, token: Token{1, 2, 15: 255},
 		request: request{offset: 1 << 33, chunk: 1 << 20, count: 3, last: 5}},
 		"0200002800000002" + "00000007" + "010200000000000000000000000000ff" + "0000000200000000" + "00100000" + "00000003" + "00000005"},
-	{"Abort", frame{typ: frameAbort, id: 0xabcdef}, "0300000400000000" + "00abcdef"},
+	{"Abort", frame{typ: frameAbort, rail: 3, id: 0xabcdef}, "0300000400000000" + "03abcdef"},
 	{"Release", frame{typ: frameRelease, token: Token{9}}, "0400001000000000" + "09000000000000000000000000000000"},
+	{"Want", frame{typ: frameWant, token: Token{9}}, "0500001000000000" + "09000000000000000000000000000000"},
+	{"Ready", frame{typ: frameReady, token: Token{9}, status: bulkFailed}, "0600001100000000" + "0900000000000000000000000000000003"},
 	{"ConnEnd", frame{typ: frameConnEnd, reason: 1}, "0a00000100000000" + "01"},
 }
 
@@ -41,7 +43,7 @@ func TestFrameDecodeErrors(t *testing.T) {
 		"length lies":       {"0300000800000000" + "00abcdef", "says 8 bytes and has 4"},
 		"body too short":    {"0300000200000000" + "00ab", "has 2 bytes, want 4"},
 		"unknown":           {"6300000000000000", "unknown control frame type 99"},
-		"reserved, no code": {"0500001000000000" + "09000000000000000000000000000000", "unknown control frame type 5"},
+		"reserved, no code": {"0700001000000000" + "09000000000000000000000000000000", "unknown control frame type 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, err := hex.DecodeString(tc.hex)

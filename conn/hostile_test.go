@@ -13,7 +13,8 @@ import (
 type rogue struct {
 	t             *testing.T
 	control, bulk *Lane
-	events        chan ibverbs.WC // receive completions of both lanes
+	events        chan ibverbs.WC // receive completions of both lanes, and errors
+	sent          chan struct{}   // a token for each completed send
 }
 
 // newRogue returns a server Conn with a rogue for a client.
@@ -28,14 +29,17 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 	require.NoError(t, d.acquire())
 	server := newConn(d, Setup{
 		Mode: ModeSoftShared, Gdrpc: true, Peer: d.Limits(), Control: lanes[1][1], Bulk: []*Lane{lanes[2][1]},
-	}, newQPStream(lanes[0][1], pipeAddr{}, pipeAddr{}, time.Second))
+		StreamLane: lanes[0][1], Local: pipeAddr{}, Remote: pipeAddr{},
+	})
 	server.preface.observe([]byte(http2Preface))
-	r := &rogue{t: t, control: lanes[1][0], bulk: lanes[2][0], events: make(chan ibverbs.WC, 1024)}
+	r := &rogue{t: t, control: lanes[1][0], bulk: lanes[2][0], events: make(chan ibverbs.WC, 1024), sent: make(chan struct{}, 1024)}
 	for _, l := range []*Lane{r.control, r.bulk} {
 		l.arm()
 		l.start(func(wc *ibverbs.WC) {
 			if wc.WRID&wridRecv != 0 || wc.Status != ibverbs.WCSuccess {
 				r.events <- *wc
+			} else {
+				r.sent <- struct{}{}
 			}
 		}, func(error) {})
 	}
@@ -116,7 +120,7 @@ func TestRogueBulk(t *testing.T) {
 		reset  string
 		fails  string
 	}{
-		"wrong id":          {func(id uint32) uint32 { return bulkImm(id+1, bulkData) }, 1000, "bulk lane: message of 1000 bytes for request 2", ""},
+		"wrong id":          {func(id uint32) uint32 { return bulkImm(id+1, bulkData) }, 1000, "bulk lane 0: message of 1000 bytes for request 2", ""},
 		"too short":         {func(id uint32) uint32 { return bulkImm(id, bulkData) }, 999, "message of 999 bytes", ""},
 		"refusal with data": {func(id uint32) uint32 { return bulkImm(id, bulkRefused) }, 1000, "message of 1000 bytes", ""},
 		"empty data":        {func(id uint32) uint32 { return bulkImm(id, bulkData) }, 0, "message of 0 bytes", ""},

@@ -63,6 +63,9 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 		return nil
 	}
 	l.plan(flags)
+	if flags&OfferPending != 0 {
+		return c.recv.want(l)
+	}
 	return c.recv.add(l)
 }
 

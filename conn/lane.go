@@ -78,7 +78,7 @@ type Lane struct {
 	cq      ibverbs.CQ
 	qp      ibverbs.QP
 	blocks  *gpubuf.Slice // send blocks, then receive blocks; nil for bulk
-	wire    *soft.Wire    // set by Attach
+	wire    *sharedWire   // set by Attach; nil before
 
 	posted  atomic.Int64 // work requests that have not completed yet
 	drained chan struct{}
@@ -148,14 +148,35 @@ func (l *Lane) QPInfo() QPInfo { return QPInfo{QPNum: l.qp.Num(), PSN: l.psn} }
 // Attach connects the lane to the peer's queue pair over sock, from the next
 // byte on. The lane owns sock from then on, also if Attach fails.
 func (l *Lane) Attach(sock net.Conn, peer QPInfo) error {
-	return l.attach(soft.NewWire(sock), peer)
+	return AttachShared(sock, []*Lane{l}, []QPInfo{peer})
 }
 
-func (l *Lane) attach(w *soft.Wire, peer QPInfo) error {
-	l.wire = w
-	if err := w.Attach(l.qp); err != nil {
-		return err
+// AttachShared connects several lanes to the peer's queue pairs over one
+// socket, from the next byte on. The lanes own sock from then on, also if
+// AttachShared fails; the last one that closes closes it.
+func AttachShared(sock net.Conn, lanes []*Lane, peers []QPInfo) error {
+	return attach(soft.NewWire(sock), lanes, peers)
+}
+
+func attach(w *soft.Wire, lanes []*Lane, peers []QPInfo) error {
+	shared := &sharedWire{Wire: w}
+	shared.lanes.Store(int32(len(lanes)))
+	for _, l := range lanes { // all of them, before the peer's first byte is read
+		l.wire = shared
+		if err := w.Attach(l.qp); err != nil {
+			return err
+		}
 	}
+	for i, l := range lanes {
+		if err := l.connect(peers[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connect takes the queue pair to RTS.
+func (l *Lane) connect(peer QPInfo) error {
 	err := l.qp.Modify(
 		ibverbs.QPAttr{State: ibverbs.QPRTR, DestQPNum: peer.QPNum, RQPSN: peer.PSN},
 		ibverbs.QPAttrState|ibverbs.QPAttrDestQPNum|ibverbs.QPAttrRQPSN)
@@ -163,6 +184,18 @@ func (l *Lane) attach(w *soft.Wire, peer QPInfo) error {
 		return err
 	}
 	return l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPRTS, SQPSN: l.psn}, ibverbs.QPAttrState|ibverbs.QPAttrSQPSN)
+}
+
+// sharedWire is a wire that closes with the last of its lanes.
+type sharedWire struct {
+	*soft.Wire
+	lanes atomic.Int32
+}
+
+func (w *sharedWire) release() {
+	if w.lanes.Add(-1) == 0 {
+		w.Close() // its error is the peer's doing, and told by the completions
+	}
 }
 
 // sendBlock and recvBlock return block i of the lane's own memory.
@@ -287,7 +320,7 @@ func (l *Lane) close() error {
 		errs = append(errs, l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPErr}, ibverbs.QPAttrState))
 	}
 	if l.wire != nil {
-		l.wire.Close() // its error is the peer's doing, and told by the completions
+		l.wire.release()
 	}
 	l.awaitDrained()
 	if l.qp != nil {

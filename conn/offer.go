@@ -17,26 +17,36 @@ type Offer struct {
 	src   *gpubuf.Slice // own reference, freed when drained
 	size  int64
 	flags OfferFlags
+	event gpubuf.Event // after which the source can be read; nil if it can
 
 	mu        sync.Mutex
-	conns     []*Conn // where it can be asked for; guarded by mu
-	reading   int     // chunks whose send or staging copy is not finished; guarded by mu
-	withdrawn bool    // guarded by mu
-	leased    bool    // ends with its last Conn; guarded by mu
+	conns     []*Conn            // where it can be asked for; guarded by mu
+	reading   int                // chunks whose send or staging copy is not finished; guarded by mu
+	withdrawn bool               // guarded by mu
+	asking    map[*Conn]struct{} // whose peers wait for the event; guarded by mu
+	leased    bool               // ends with its last Conn; guarded by mu
 	timer     *time.Timer
-	drained   chan struct{}
+	ended     chan struct{} // closed when withdrawn
+	drained   chan struct{} // closed when withdrawn and not read any more
 }
 
 // NewOffer makes an offer of src under a fresh token and takes its own
-// reference to src. It fails if src is nil or freed.
+// reference to src. If src has an event (gpubuf.Slice.After), its bytes are not
+// read before the event is done. It fails if src is nil or freed.
 func NewOffer(src *gpubuf.Slice) (*Offer, error) {
 	ref, err := src.TryRef()
 	if err != nil {
 		return nil, err
 	}
-	o := &Offer{token: NewToken(), src: ref, size: ref.Len(), drained: make(chan struct{})}
+	o := &Offer{
+		token: NewToken(), src: ref, size: ref.Len(), event: ref.Event(),
+		ended: make(chan struct{}), drained: make(chan struct{}),
+	}
+	if _, known := o.readiness(); !known {
+		o.flags |= OfferPending
+	}
 	if r := ref.Region(); r != nil && r.HostBytes() == nil {
-		o.flags = OfferStaged
+		o.flags |= OfferStaged
 	}
 	return o, nil
 }
@@ -74,6 +84,7 @@ func (o *Offer) Withdraw() {
 		return
 	}
 	o.withdrawn = true
+	close(o.ended)
 	conns := o.conns
 	o.conns = nil
 	if o.timer != nil {

@@ -45,39 +45,77 @@ func memPair(t testing.TB, cfg *Config) (client, server *Conn) {
 }
 
 // tcpPair is a pair in mode soft-joined on loopback, as a handshake makes it.
-func tcpPair(t testing.TB, cfg *Config) (client, server *Conn) {
+func tcpPair(t testing.TB, cfg *Config) (client, server *Conn) { return joinedPair(t, cfg, 1) }
+
+// stripedPair has four bulk lanes.
+func stripedPair(t testing.TB, cfg *Config) (client, server *Conn) { return joinedPair(t, cfg, 4) }
+
+func joinedPair(t testing.TB, cfg *Config, bulk int) (client, server *Conn) {
 	t.Helper()
 	d := newDomain(t, cfg)
-	var setups [2]Setup
-	socks := [3][2]net.Conn{}
-	for i := range socks {
-		socks[i] = socketPair(t)
-	}
+	setups := [2]Setup{}
+	stream := socketPair(t)
 	for i := range setups {
-		setups[i] = Setup{Stream: socks[0][i], Mode: ModeSoftJoined, Client: i == 0, Gdrpc: true, Peer: d.Limits()}
+		setups[i] = Setup{Stream: stream[i], Mode: ModeSoftJoined, Client: i == 0, Gdrpc: true, Peer: d.Limits()}
 	}
-	for i, kind := range []LaneKind{LaneControl, LaneBulk} {
-		var pair [2]*Lane
-		for j := range pair {
-			var err error
-			pair[j], err = d.NewLane(kind)
-			require.NoError(t, err)
+	for i := range 1 + bulk {
+		kind := LaneBulk
+		if i == 0 {
+			kind = LaneControl
 		}
-		for j := range pair {
-			require.NoError(t, pair[j].Attach(socks[1+i][j], pair[1-j].QPInfo()))
-			if kind == LaneControl {
-				setups[j].Control = pair[j]
+		lanes, socks := twoLanes(t, d, kind), socketPair(t)
+		for j, l := range lanes {
+			require.NoError(t, l.Attach(socks[j], lanes[1-j].QPInfo()))
+			if i == 0 {
+				setups[j].Control = l
 			} else {
-				setups[j].Bulk = []*Lane{pair[j]}
+				setups[j].Bulk = append(setups[j].Bulk, l)
 			}
 		}
 	}
+	return newPair(t, d, setups)
+}
+
+// sharedPair is a pair in mode soft-shared: everything on one socket.
+func sharedPair(t testing.TB, cfg *Config) (client, server *Conn) {
+	t.Helper()
+	d := newDomain(t, cfg)
+	var lanes [2][]*Lane
+	for _, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk} {
+		pair := twoLanes(t, d, kind)
+		lanes[0], lanes[1] = append(lanes[0], pair[0]), append(lanes[1], pair[1])
+	}
+	setups := [2]Setup{}
+	for i, sock := range socketPair(t) {
+		peers := make([]QPInfo, 3)
+		for j, l := range lanes[1-i] {
+			peers[j] = l.QPInfo()
+		}
+		require.NoError(t, AttachShared(sock, lanes[i], peers))
+		setups[i] = Setup{
+			Mode: ModeSoftShared, Client: i == 0, Gdrpc: true, Peer: d.Limits(),
+			StreamLane: lanes[i][0], Control: lanes[i][1], Bulk: lanes[i][2:], Local: sock.LocalAddr(), Remote: sock.RemoteAddr(),
+		}
+	}
+	return newPair(t, d, setups)
+}
+
+func newPair(t testing.TB, d *Domain, setups [2]Setup) (client, server *Conn) {
 	client, err := New(d, setups[0])
 	require.NoError(t, err)
 	server, err = New(d, setups[1])
 	require.NoError(t, err)
 	t.Cleanup(func() { closeBoth(client, server) })
 	return client, server
+}
+
+func twoLanes(t testing.TB, d *Domain, kind LaneKind) (pair [2]*Lane) {
+	for i := range pair {
+		var err error
+		pair[i], err = d.NewLane(kind)
+		require.NoError(t, err)
+	}
+	return pair
 }
 
 // socketPair returns the two ends of a TCP connection on loopback.
@@ -100,6 +138,8 @@ var pairs = []struct {
 }{
 	{"memory", memPair},
 	{"soft-joined", tcpPair},
+	{"striped", stripedPair},
+	{"soft-shared", sharedPair},
 }
 
 // greet sends the HTTP/2 preface from client to server, so that attachments may

@@ -33,8 +33,9 @@ func Pipe(d *Domain) (client, server *Conn, err error) {
 		s := Setup{
 			Mode: ModeSoftShared, Reason: "in memory", Client: i == 0, Gdrpc: true,
 			Peer: d.Limits(), Control: lanes[1][i], Bulk: []*Lane{lanes[2][i]},
+			StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{},
 		}
-		ends[i] = newConn(d, s, newQPStream(lanes[0][i], pipeAddr{}, pipeAddr{}, d.cfg.DrainTimeout))
+		ends[i] = newConn(d, s)
 	}
 	return ends[0], ends[1], nil
 }
@@ -54,7 +55,7 @@ func (d *Domain) lanePair(kind LaneKind) (pair [2]*Lane, err error) {
 		}
 	}
 	for i, l := range pair {
-		if err = l.attach(wires[i], pair[1-i].QPInfo()); err != nil {
+		if err = attach(wires[i], []*Lane{l}, []QPInfo{pair[1-i].QPInfo()}); err != nil {
 			return pair, errors.Join(err, pair[0].Close(), pair[1].Close())
 		}
 	}

@@ -28,6 +28,7 @@ type Slice struct {
 	region  *Region // the extent's, nil if the slice is empty
 	off     int64   // in the region
 	n       int64
+	event   Event // after which the bytes are valid; nil if they are
 	tracked *leak.Object
 }
 
@@ -103,6 +104,23 @@ func (s *Slice) Ref() *Slice {
 	return s.handle(0, s.n)
 }
 
+// After returns a new handle on the same bytes, to be freed on its own, whose
+// bytes are valid once e is done: whoever sends the slice waits for that. Ref,
+// TryRef and Sub of the handle keep the event. The copies of this package do
+// not wait. A nil e means that the bytes are valid now.
+func (s *Slice) After(e Event) *Slice {
+	r := s.Ref()
+	r.event = e
+	return r
+}
+
+// Event returns the event after which the bytes are valid, or nil if they are
+// valid now.
+func (s *Slice) Event() Event {
+	s.must()
+	return s.event
+}
+
 // TryRef is Ref for a handle that somebody else may be freeing, or that came
 // from outside: it fails with ErrFreed if the handle was freed, and with
 // ErrInvalidSlice if it is nil or no pool made it.
@@ -133,7 +151,7 @@ func (s *Slice) Sub(off, n int64) (*Slice, error) {
 func (s *Slice) handle(off, n int64) *Slice {
 	s.pool.slices.Add(1)
 	r := newSlice(s.pool, nil, 0, n)
-	r.extent, r.region, r.off = s.extent, s.region, s.off+off
+	r.extent, r.region, r.off, r.event = s.extent, s.region, s.off+off, s.event
 	return r
 }
 
