@@ -85,12 +85,17 @@ func (a *Attachment) LandInto(ctx context.Context, dst *gpubuf.Slice) error {
 	return err
 }
 
-// release gives the pool slice and the buffers up, at the RPC's end.
+// release gives the pool slice, the buffers and an unclaimed push up, at the
+// RPC's end.
 func (a *Attachment) release() {
 	a.in.mu.Lock()
 	slice, data := a.slice, a.data
 	a.slice, a.data = nil, nil
+	unclaimed := a.desc.flags&conn.OfferPushed != 0
 	a.in.mu.Unlock()
+	if unclaimed && a.in.conn != nil {
+		a.in.conn.Forget(a.desc.token)
+	}
 	if slice != nil {
 		slice.Free()
 	}

@@ -26,7 +26,7 @@ func (c clientCodec) Marshal(msg any) (mem.BufferSlice, error) {
 		return nil, err
 	}
 	r := call.route()
-	data, offers, err := call.client.marshal(msg, call.codec.codec, call.slices, r)
+	data, offers, err := call.client.marshal(call.Context, msg, call.codec.codec, call.slices, r)
 	if err == nil {
 		call.made(r, offers)
 	}

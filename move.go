@@ -35,7 +35,7 @@ func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice)
 	case a.desc.inline:
 		m.err = in.copyInline(a, dst, data)
 	default:
-		m.landing = in.conn.Land(a.desc.token, a.desc.flags, dst)
+		m.landing = in.conn.Land(a.desc.token, a.takeFlags(), dst)
 	}
 	return m
 }
@@ -53,6 +53,15 @@ func (a *Attachment) hold() (mem.BufferSlice, *gpubuf.Slice, error) {
 	}
 	a.data.Ref()
 	return a.data, nil, nil
+}
+
+// takeFlags returns the flags of the offer. Its push can be claimed once.
+func (a *Attachment) takeFlags() conn.OfferFlags {
+	a.in.mu.Lock()
+	defer a.in.mu.Unlock()
+	flags := a.desc.flags
+	a.desc.flags &^= conn.OfferPushed
+	return flags
 }
 
 func (in *incoming) copyInline(a *Attachment, dst *gpubuf.Slice, data mem.BufferSlice) error {

@@ -37,7 +37,7 @@ type descriptor struct {
 }
 
 // knownFlags are those that this version can land.
-const knownFlags = conn.OfferStaged
+const knownFlags = conn.OfferPending | conn.OfferStaged | conn.OfferPushed
 
 // appendOfferHeader appends everything in front of the inline attachments.
 func appendOfferHeader(b []byte, list []descriptor) []byte {

@@ -93,7 +93,7 @@ func TestOfferFormRefusals(t *testing.T) {
 		"neither":            {"0704" + "0a02" + "0801", codes.Internal, "descriptor 0: want a token of 16 bytes or inline"},
 		"both":               {"0718" + "0a16" + "0801" + token + "1801", codes.Internal, "descriptor 0: want a token of 16 bytes or inline"},
 		"short token":        {"0705" + "0a03" + "120100", codes.Internal, "descriptor 0: want a token of 16 bytes"},
-		"unknown flag":       {"0716" + "0a14" + token + "2001", codes.Internal, "descriptor 0: unknown flags 0x1"},
+		"unknown flag":       {"0716" + "0a14" + token + "2008", codes.Internal, "descriptor 0: unknown flags 0x8"},
 		"inline beyond end":  {"0706" + "0a04" + "0804" + "1801" + "616263", codes.Internal, "attachment 0 of 4 bytes in a message that has 3 left"},
 		"inline sum":         {"070c" + "0a04" + "0802" + "1801" + "0a04" + "0802" + "1801" + "616263", codes.Internal, "attachment 1 of 2 bytes in a message that has 1 left"},
 		"size beyond int64":  {"070f" + "0a0d" + "08ffffffffffffffffff01" + "1801", codes.ResourceExhausted, "the limit is 1099511627776"},

@@ -1,6 +1,7 @@
 package gdrpc
 
 import (
+	"context"
 	"errors"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -62,7 +63,7 @@ func freeSlices(slices []*gpubuf.Slice) {
 // marshal encodes msg with the slices attached, in the form that r asks for.
 // The offers that it made are the caller's: add them to Conns, and withdraw
 // them when the call is over. Nothing needs freeing if it fails.
-func (ep *endpoint) marshal(msg any, codec innerCodec, slices []*gpubuf.Slice, r route) (mem.BufferSlice, []*conn.Offer, error) {
+func (ep *endpoint) marshal(ctx context.Context, msg any, codec innerCodec, slices []*gpubuf.Slice, r route) (mem.BufferSlice, []*conn.Offer, error) {
 	if r.gdrpc && codec.kind == codecOther {
 		return nil, nil, errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", codec.Name())
 	}
@@ -80,10 +81,10 @@ func (ep *endpoint) marshal(msg any, codec innerCodec, slices []*gpubuf.Slice, r
 		return nil, nil, err
 	}
 	if !r.gdrpc {
-		data, err := marshalDeclared(body, slices)
+		data, err := marshalDeclared(ctx, body, slices)
 		return data, nil, err
 	}
-	return marshalOffers(body, list, slices)
+	return marshalOffers(ctx, body, list, slices, r.conn)
 }
 
 // plan decides which slices go inline: the small ones while there is room, and
@@ -97,7 +98,7 @@ func (ep *endpoint) plan(slices []*gpubuf.Slice, r route) ([]descriptor, error) 
 	var inline int64
 	for i, s := range slices {
 		size := s.Len()
-		small := size <= smallAttachment
+		small := size <= smallAttachment && (why != nil || isReady(s)) // by token nothing waits here
 		list[i] = descriptor{size: size, inline: true}
 		switch {
 		case why == nil && (!small || inline+size > ep.cfg.InlineLimit):
@@ -114,10 +115,24 @@ func (ep *endpoint) plan(slices []*gpubuf.Slice, r route) ([]descriptor, error) 
 	return list, nil
 }
 
+// isReady reports whether the bytes of s are valid by now.
+func isReady(s *gpubuf.Slice) bool {
+	e := s.Event()
+	if e == nil {
+		return true
+	}
+	select {
+	case <-e.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // marshalDeclared appends the slices to body as values of the declared field.
-func marshalDeclared(body mem.BufferSlice, slices []*gpubuf.Slice) (mem.BufferSlice, error) {
+func marshalDeclared(ctx context.Context, body mem.BufferSlice, slices []*gpubuf.Slice) (mem.BufferSlice, error) {
 	for i, s := range slices {
-		payload, err := payloadOf(i, s)
+		payload, err := payloadOf(ctx, i, s)
 		if err != nil {
 			body.Free()
 			return nil, err
@@ -127,8 +142,9 @@ func marshalDeclared(body mem.BufferSlice, slices []*gpubuf.Slice) (mem.BufferSl
 	return body, nil
 }
 
-// marshalOffers puts offers and inline slices in front of body.
-func marshalOffers(body mem.BufferSlice, list []descriptor, slices []*gpubuf.Slice) (_ mem.BufferSlice, offers []*conn.Offer, err error) {
+// marshalOffers puts offers and inline slices in front of body. Small offers are
+// pushed ahead to the Conn that the message goes to.
+func marshalOffers(ctx context.Context, body mem.BufferSlice, list []descriptor, slices []*gpubuf.Slice, to *conn.Conn) (_ mem.BufferSlice, offers []*conn.Offer, err error) {
 	data := make(mem.BufferSlice, 1, 1+len(list)+len(body))
 	defer func() {
 		if err != nil {
@@ -140,7 +156,7 @@ func marshalOffers(body mem.BufferSlice, list []descriptor, slices []*gpubuf.Sli
 	}()
 	for i, s := range slices {
 		if list[i].inline {
-			payload, err := payloadOf(i, s)
+			payload, err := payloadOf(ctx, i, s)
 			if err != nil {
 				return nil, offers, err
 			}
@@ -155,18 +171,25 @@ func marshalOffers(body mem.BufferSlice, list []descriptor, slices []*gpubuf.Sli
 		}
 		offers = append(offers, o)
 		list[i].token, list[i].flags = o.Token(), o.Flags()
+		if to.Push(o) {
+			list[i].flags |= conn.OfferPushed
+		}
 	}
 	data[0] = mem.SliceBuffer(appendOfferHeader(nil, list))
 	return append(data, body...), offers, nil
 }
 
-// payloadOf copies a slice to a host buffer; nil for an empty slice. The
+// payloadOf copies a slice to a host buffer; nil for an empty slice. It waits
+// within ctx for the slice's event. The
 // transport may keep the buffer after the call returned, so it never is the
 // slice's own memory.
-func payloadOf(index int, s *gpubuf.Slice) (mem.Buffer, error) {
+func payloadOf(ctx context.Context, index int, s *gpubuf.Slice) (mem.Buffer, error) {
 	size := s.Len()
 	if size == 0 {
 		return nil, nil
+	}
+	if err := awaitEvent(ctx, s.Event()); err != nil {
+		return nil, errorf(codeOf(err), "attachment %d of %d bytes: waiting for the event of its source: %w", index, size, err)
 	}
 	pool := mem.DefaultBufferPool()
 	buf := pool.Get(int(size))
@@ -175,6 +198,19 @@ func payloadOf(index int, s *gpubuf.Slice) (mem.Buffer, error) {
 		return nil, errorf(codes.Internal, "attachment %d of %d bytes: copy out: %w", index, size, err)
 	}
 	return mem.NewBuffer(buf, pool), nil
+}
+
+// awaitEvent waits within ctx until e is done; nil is done.
+func awaitEvent(ctx context.Context, e gpubuf.Event) error {
+	if e == nil {
+		return nil
+	}
+	select {
+	case <-e.Done():
+		return e.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // withdraw ends offers and waits until nothing reads their sources any more,

@@ -125,7 +125,7 @@ func (c *serverCall) reply(msg any) (any, error) {
 // would all become Internal.
 func (c *serverCall) replyWith(msg any, codec innerCodec, out []*gpubuf.Slice, r route) (any, error) {
 	ep := c.request.ep
-	data, offers, err := ep.marshal(msg, codec, out, r)
+	data, offers, err := ep.marshal(c.Context, msg, codec, out, r)
 	if err != nil {
 		if _, ok := status.FromError(err); ok {
 			return nil, err

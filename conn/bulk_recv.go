@@ -55,6 +55,43 @@ func (b *bulkRecv) add(l *Landing) error {
 	return nil
 }
 
+// expect registers a landing whose bytes come in another way, or by requeue.
+func (b *bulkRecv) expect(l *Landing) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dead == nil {
+		b.live[l] = struct{}{}
+	}
+	return b.dead
+}
+
+// requeue has an expected landing ask for its bytes.
+func (b *bulkRecv) requeue(l *Landing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !l.ended {
+		b.queue(l)
+	}
+}
+
+// deliver copies all bytes of an expected landing to their destination.
+func (b *bulkRecv) deliver(l *Landing, bytes []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.ended {
+		return
+	}
+	if int64(len(bytes)) != l.size {
+		b.stop(l, fmt.Errorf("%d bytes were pushed of an attachment of %d", len(bytes), l.size))
+		return
+	}
+	l.open++
+	b.mu.Unlock()
+	err := l.dst.CopyIn(0, bytes)
+	b.mu.Lock()
+	b.consume(&recvSlot{landing: l, n: uint32(len(bytes))}, err)
+}
+
 // queue gives l its turns. mu is held.
 func (b *bulkRecv) queue(l *Landing) {
 	b.waiting = append(b.waiting, l)

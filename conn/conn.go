@@ -26,12 +26,14 @@ type Conn struct {
 	firstRead func([]byte) // called and cleared by the first Read; guarded by firstOnce
 	firstOnce sync.Once
 	preface   preface
+	below     tlsState // of the TLS below; nil if there is none
 
 	// The lanes; nil in ModePlain. Not written after New.
 	control *control
 	recv    *bulkRecv
 	send    []*bulkSend // by rail
-	lanes   []*Lane     // control, then bulk
+	eager   *eager      // nil if the peer has none
+	lanes   []*Lane     // control, then the others
 	offers  offers
 
 	hello bool        // both sides said Hello
@@ -54,6 +56,12 @@ type Setup struct {
 	// socket as the other lanes; Local and Remote are the socket's addresses.
 	StreamLane    *Lane
 	Local, Remote net.Addr
+	// Socket is the bootstrap connection in ModeSoftShared too, asked for
+	// the state of the TLS that it runs inside. Default: Stream.
+	Socket net.Conn
+	// PlaintextAttachments is set if both sides' Hellos permit them
+	// (Config.AllowPlaintextAttachments).
+	PlaintextAttachments bool
 	// Reason tells why no better path than this mode's was possible; it
 	// appears in Stats and the log.
 	Reason string
@@ -68,6 +76,8 @@ type Setup struct {
 	// of their indices on the wire.
 	Control *Lane
 	Bulk    []*Lane
+	// Eager is the attached eager lane, or nil if not both sides have one.
+	Eager *Lane
 	// FirstRead, if set, is called once with the first bytes that the
 	// stream delivers, before Read returns them. It must not block.
 	FirstRead func(b []byte)
@@ -84,13 +94,17 @@ func New(d *Domain, s Setup) (*Conn, error) {
 	if err := d.acquire(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	c := newConn(d, s)
+	c, err := newConn(d, s)
+	if err != nil {
+		d.release()
+		return nil, errors.Join(err, s.close())
+	}
 	c.log()
 	return c, nil
 }
 
 // newConn makes a Conn and starts its lanes.
-func newConn(d *Domain, s Setup) *Conn {
+func newConn(d *Domain, s Setup) (*Conn, error) {
 	var st stream
 	if s.StreamLane != nil {
 		st = newQPStream(s.StreamLane, s.Local, s.Remote, d.cfg.DrainTimeout)
@@ -105,10 +119,17 @@ func newConn(d *Domain, s Setup) *Conn {
 	}
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
 	c.gdrpc.Store(s.Gdrpc)
+	c.secure(s)
+	if s.Eager != nil {
+		var err error
+		if c.eager, err = newEager(c, s.Eager); err != nil {
+			return nil, err
+		}
+	}
 	if s.Mode != ModePlain {
 		c.startLanes(s)
 	}
-	return c
+	return c, nil
 }
 
 func (s Setup) check() error {
@@ -128,7 +149,7 @@ func (s Setup) check() error {
 // close gives up what New would have taken over.
 func (s Setup) close() error {
 	var errs []error
-	for _, l := range append([]*Lane{s.Control, s.StreamLane}, s.Bulk...) {
+	for _, l := range append([]*Lane{s.Control, s.StreamLane, s.Eager}, s.Bulk...) {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
@@ -146,6 +167,9 @@ func (c *Conn) startLanes(s Setup) {
 	for _, l := range s.Bulk {
 		c.send = append(c.send, newBulkSend(c, l, len(s.Bulk)))
 	}
+	if c.eager != nil {
+		c.lanes = append(c.lanes, s.Eager)
+	}
 	for _, l := range c.lanes {
 		l.arm()
 	}
@@ -160,6 +184,9 @@ func (c *Conn) startLanes(s Setup) {
 				send.complete(wc)
 			}
 		}, c.bulkLost)
+	}
+	if c.eager != nil {
+		s.Eager.start(c.eager.complete, c.bulkLost)
 	}
 }
 
@@ -183,6 +210,11 @@ func (c *Conn) handle(f *frame) error {
 		if o := c.offers.get(f.token); o != nil {
 			o.Withdraw()
 		}
+	case frameEagerCredit:
+		if c.eager == nil {
+			return errors.New("blocks of an eager lane that does not exist")
+		}
+		return c.eager.credit(f.id)
 	case frameConnEnd:
 		c.peerEnded(errPeerEnded)
 	}
@@ -199,6 +231,7 @@ func (c *Conn) log() {
 	if c.reason != "" {
 		args = append(args, "reason", c.reason)
 	}
+	args = append(args, c.logTLS()...)
 	c.d.cfg.Logger.Log(logContext, level, "gdrpc: connection", args...)
 }
 
@@ -258,15 +291,15 @@ func (c *Conn) observeRead(b []byte) {
 	if c.firstRead != nil {
 		c.firstOnce.Do(func() { c.firstRead(b) })
 	}
-	if !c.client {
-		c.preface.observe(b)
+	if !c.client && c.preface.observe(b) {
+		c.notHTTP2()
 	}
 }
 
 // Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
-	if c.client {
-		c.preface.observe(b)
+	if c.client && c.preface.observe(b) {
+		c.notHTTP2()
 	}
 	n, err := c.stream.Write(b)
 	return n, c.opError("write", err)

@@ -130,10 +130,16 @@ func (c *Conn) bulkLost(err error) {
 // once or twice, in turn or at the same time.
 func (c *Conn) closeBulk() {
 	err := c.ending.lanes.get()
+	if c.eager != nil {
+		c.eager.stop()
+	}
 	for _, l := range c.lanes[1:] {
 		l.Close()
 	}
 	c.recv.close(err)
+	if c.eager != nil {
+		c.eager.close()
+	}
 	for _, s := range c.send {
 		s.close()
 	}

@@ -29,6 +29,8 @@ const (
 	frameWant    frameType = 5
 	frameReady   frameType = 6
 	frameConnEnd frameType = 10
+
+	frameEagerCredit frameType = 11
 )
 
 // frame is one control frame. Which fields count depends on the type.
@@ -37,7 +39,7 @@ type frame struct {
 	flags   uint8
 	credit  uint32
 	rail    uint8      // Request, Abort: index of the bulk lane
-	id      uint32     // Request, Abort: 24 bits
+	id      uint32     // Request, Abort: 24 bits; EagerCredit: blocks
 	token   Token      // Request, Release, Want, Ready
 	status  bulkStatus // Ready
 	request request    // Request
@@ -66,6 +68,8 @@ func (f *frame) encode(b []byte) int {
 		body = append(append(body, f.token[:]...), byte(f.status))
 	case frameConnEnd:
 		body = append(body, f.reason)
+	case frameEagerCredit:
+		body = binary.BigEndian.AppendUint32(body, f.id)
 	}
 	b[0], b[1] = byte(f.typ), f.flags
 	binary.BigEndian.PutUint16(b[2:], uint16(len(body)))
@@ -103,7 +107,7 @@ func (t frameType) bodySize() (size int, known bool) {
 		return 0, true
 	case frameRequest:
 		return requestSize, true
-	case frameAbort:
+	case frameAbort, frameEagerCredit:
 		return 4, true
 	case frameRelease, frameWant:
 		return len(Token{}), true
@@ -134,6 +138,8 @@ func (f *frame) decodeBody(b []byte) {
 		f.token, f.status = Token(b[:16]), bulkStatus(b[16])
 	case frameConnEnd:
 		f.reason = b[0]
+	case frameEagerCredit:
+		f.id = binary.BigEndian.Uint32(b)
 	}
 }
 

@@ -20,6 +20,7 @@ var goldenFrames = []struct {
 	{"Release", frame{typ: frameRelease, token: Token{9}}, "0400001000000000" + "09000000000000000000000000000000"},
 	{"Want", frame{typ: frameWant, token: Token{9}}, "0500001000000000" + "09000000000000000000000000000000"},
 	{"Ready", frame{typ: frameReady, token: Token{9}, status: bulkFailed}, "0600001100000000" + "0900000000000000000000000000000003"},
+	{"EagerCredit", frame{typ: frameEagerCredit, credit: 1, id: 4}, "0b00000400000001" + "00000004"},
 	{"ConnEnd", frame{typ: frameConnEnd, reason: 1}, "0a00000100000000" + "01"},
 }
 

@@ -63,8 +63,15 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 		return nil
 	}
 	l.plan(flags)
-	if flags&OfferPending != 0 {
+	switch {
+	case flags&OfferPending != 0:
 		return c.recv.want(l)
+	case flags&OfferPushed != 0 && c.eager != nil:
+		if err := c.recv.expect(l); err != nil {
+			return err
+		}
+		c.eager.claim(l)
+		return nil
 	}
 	return c.recv.add(l)
 }

@@ -23,9 +23,10 @@ const (
 	LaneControl LaneKind = 1 + iota
 	LaneBulk
 	LaneStream
+	LaneEager
 )
 
-// String returns "control", "bulk" or "stream".
+// String returns "control", "bulk", "stream" or "eager".
 func (k LaneKind) String() string {
 	switch k {
 	case LaneControl:
@@ -34,6 +35,8 @@ func (k LaneKind) String() string {
 		return "bulk"
 	case LaneStream:
 		return "stream"
+	case LaneEager:
+		return "eager"
 	}
 	return "unknown"
 }
@@ -52,6 +55,8 @@ func (k LaneKind) shape() laneShape {
 		return laneShape{sends: controlSends, recvs: controlDepth, block: frameSize, sendBlocks: controlSends, recvBlocks: controlDepth}
 	case LaneStream:
 		return laneShape{sends: streamSends, recvs: streamDepth, block: streamBlock, sendBlocks: streamBlocks, recvBlocks: streamDepth}
+	case LaneEager:
+		return laneShape{sends: eagerDepth, recvs: eagerDepth, block: eagerBlock, recvBlocks: eagerDepth}
 	}
 	return laneShape{sends: bulkDepth, recvs: bulkDepth}
 }
@@ -237,10 +242,15 @@ func (l *Lane) postRecv(wrid uint64, sge ibverbs.SGE) error {
 // postSend posts one signalled send of sge; one of length 0 sends nothing but
 // the immediate.
 func (l *Lane) postSend(wrid uint64, sge ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
-	wr := ibverbs.SendWR{WRID: wrid, Opcode: op, Flags: ibverbs.SendSignaled, Imm: imm}
-	if sge.Length > 0 {
-		wr.SGList = []ibverbs.SGE{sge}
+	if sge.Length == 0 {
+		return l.postSendList(wrid, nil, op, imm)
 	}
+	return l.postSendList(wrid, []ibverbs.SGE{sge}, op, imm)
+}
+
+// postSendList posts one signalled send of several pieces.
+func (l *Lane) postSendList(wrid uint64, sges []ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
+	wr := ibverbs.SendWR{WRID: wrid, SGList: sges, Opcode: op, Flags: ibverbs.SendSignaled, Imm: imm}
 	l.posted.Add(1)
 	_, err := l.qp.PostSend([]ibverbs.SendWR{wr})
 	if err != nil {

@@ -16,8 +16,8 @@ func (pipeAddr) String() string  { return "pipe" }
 // soft queue pairs that real connections use. It is meant for tests, and works
 // inside a testing/synctest bubble.
 func Pipe(d *Domain) (client, server *Conn, err error) {
-	var lanes [3][2]*Lane
-	for i, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk} {
+	var lanes [4][2]*Lane
+	for i, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk, LaneEager} {
 		if lanes[i], err = d.lanePair(kind); err != nil {
 			for _, pair := range lanes[:i] {
 				err = errors.Join(err, pair[0].Close(), pair[1].Close())
@@ -28,14 +28,16 @@ func Pipe(d *Domain) (client, server *Conn, err error) {
 	ends := [2]*Conn{}
 	for i := range ends {
 		if err := d.acquire(); err != nil {
-			return nil, nil, err
+			return nil, nil, err // the domain was closed meanwhile; its lanes keep it up
 		}
 		s := Setup{
 			Mode: ModeSoftShared, Reason: "in memory", Client: i == 0, Gdrpc: true,
 			Peer: d.Limits(), Control: lanes[1][i], Bulk: []*Lane{lanes[2][i]},
-			StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{},
+			Eager: lanes[3][i], StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{},
 		}
-		ends[i] = newConn(d, s)
+		if ends[i], err = newConn(d, s); err != nil {
+			return nil, nil, err
+		}
 	}
 	return ends[0], ends[1], nil
 }

@@ -8,6 +8,11 @@ type Stats struct {
 	Reason   string // why no better mode; empty if this is the best that the product has
 	Offload  string // why attachments stay inside the message; empty if they leave it
 	Provider string // the lanes' provider, "soft" or "verbs"; empty without lanes
+	TLS      string // the version of the TLS below, "TLS 1.3"; empty without
+
+	// PlaintextAttachments: attachments travel in clear although the stream
+	// is encrypted above the Conn; both sides permit it.
+	PlaintextAttachments bool
 
 	OffersOpen     int    // offers that the peer may ask for now
 	Landings       uint64 // landings that ended well
@@ -15,11 +20,13 @@ type Stats struct {
 	BytesLanded    uint64 // payload bytes of the landings that ended well
 	BytesServed    uint64 // payload bytes sent for the peer's landings
 	Refused        uint64 // the peer's requests that were refused
+	Pushed         uint64 // small offers whose bytes were sent ahead
+	Unclaimed      uint64 // the peer's pushes that no landing claimed
 }
 
 // counters are the numbers behind Stats.
 type counters struct {
-	landings, landingsFailed, bytesLanded, bytesServed, refused atomic.Uint64
+	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed atomic.Uint64
 }
 
 // Stats returns a snapshot.
@@ -33,7 +40,10 @@ func (c *Conn) Stats() Stats {
 		BytesLanded:    c.stats.bytesLanded.Load(),
 		BytesServed:    c.stats.bytesServed.Load(),
 		Refused:        c.stats.refused.Load(),
+		Pushed:         c.stats.pushed.Load(),
+		Unclaimed:      c.stats.unclaimed.Load(),
 	}
+	s.TLS, s.PlaintextAttachments = c.tlsVersion(), c.plaintext()
 	if err := c.Offload(); err != nil {
 		s.Offload = err.Error()
 	}
