@@ -76,8 +76,6 @@ type Setup struct {
 	// of their indices on the wire.
 	Control *Lane
 	Bulk    []*Lane
-	// Eager is the attached eager lane, or nil if not both sides have one.
-	Eager *Lane
 	// FirstRead, if set, is called once with the first bytes that the
 	// stream delivers, before Read returns them. It must not block.
 	FirstRead func(b []byte)
@@ -120,9 +118,9 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
 	c.gdrpc.Store(s.Gdrpc)
 	c.secure(s)
-	if s.Eager != nil {
+	if s.Control != nil && s.Control.eager != nil {
 		var err error
-		if c.eager, err = newEager(c, s.Eager); err != nil {
+		if c.eager, err = newEager(c, s.Control.eager); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +147,7 @@ func (s Setup) check() error {
 // close gives up what New would have taken over.
 func (s Setup) close() error {
 	var errs []error
-	for _, l := range append([]*Lane{s.Control, s.StreamLane, s.Eager}, s.Bulk...) {
+	for _, l := range append([]*Lane{s.Control, s.StreamLane}, s.Bulk...) {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}
@@ -168,7 +166,7 @@ func (c *Conn) startLanes(s Setup) {
 		c.send = append(c.send, newBulkSend(c, l, len(s.Bulk)))
 	}
 	if c.eager != nil {
-		c.lanes = append(c.lanes, s.Eager)
+		c.lanes = append(c.lanes, c.eager.l)
 	}
 	for _, l := range c.lanes {
 		l.arm()
@@ -186,7 +184,7 @@ func (c *Conn) startLanes(s Setup) {
 		}, c.bulkLost)
 	}
 	if c.eager != nil {
-		s.Eager.start(c.eager.complete, c.bulkLost)
+		c.eager.l.start(c.eager.complete, c.bulkLost)
 	}
 }
 

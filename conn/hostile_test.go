@@ -21,8 +21,8 @@ type rogue struct {
 // newRogue returns a server Conn with a rogue for a client.
 func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 	d := newDomain(t, cfg)
-	var lanes [4][2]*Lane
-	for i, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk, LaneEager} {
+	var lanes [3][2]*Lane
+	for i, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk} {
 		var err error
 		lanes[i], err = d.lanePair(kind)
 		require.NoError(t, err)
@@ -30,11 +30,11 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 	require.NoError(t, d.acquire())
 	server, err := newConn(d, Setup{
 		Mode: ModeSoftShared, Gdrpc: true, Peer: d.Limits(), Control: lanes[1][1], Bulk: []*Lane{lanes[2][1]},
-		Eager: lanes[3][1], StreamLane: lanes[0][1], Local: pipeAddr{}, Remote: pipeAddr{},
+		StreamLane: lanes[0][1], Local: pipeAddr{}, Remote: pipeAddr{},
 	})
 	require.NoError(t, err)
 	server.preface.observe([]byte(http2Preface))
-	r := &rogue{t: t, control: lanes[1][0], bulk: lanes[2][0], eager: lanes[3][0], events: make(chan ibverbs.WC, 1024), sent: make(chan struct{}, 1024)}
+	r := &rogue{t: t, control: lanes[1][0], bulk: lanes[2][0], eager: lanes[1][0].eager, events: make(chan ibverbs.WC, 1024), sent: make(chan struct{}, 1024)}
 	for _, l := range []*Lane{r.control, r.bulk, r.eager} {
 		l.arm()
 		l.start(func(wc *ibverbs.WC) {

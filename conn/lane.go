@@ -23,7 +23,7 @@ const (
 	LaneControl LaneKind = 1 + iota
 	LaneBulk
 	LaneStream
-	LaneEager
+	laneEager // comes with the control lane
 )
 
 // String returns "control", "bulk", "stream" or "eager".
@@ -35,7 +35,7 @@ func (k LaneKind) String() string {
 		return "bulk"
 	case LaneStream:
 		return "stream"
-	case LaneEager:
+	case laneEager:
 		return "eager"
 	}
 	return "unknown"
@@ -55,7 +55,7 @@ func (k LaneKind) shape() laneShape {
 		return laneShape{sends: controlSends, recvs: controlDepth, block: frameSize, sendBlocks: controlSends, recvBlocks: controlDepth}
 	case LaneStream:
 		return laneShape{sends: streamSends, recvs: streamDepth, block: streamBlock, sendBlocks: streamBlocks, recvBlocks: streamDepth}
-	case LaneEager:
+	case laneEager:
 		return laneShape{sends: eagerDepth, recvs: eagerDepth, block: eagerBlock, recvBlocks: eagerDepth}
 	}
 	return laneShape{sends: bulkDepth, recvs: bulkDepth}
@@ -68,6 +68,11 @@ const closeBound = time.Second
 type QPInfo struct {
 	QPNum uint32 // 24 bits
 	PSN   uint32 // first packet sequence number, 24 bits
+
+	// The same of the eager lane that comes with a control lane; EagerQPNum
+	// is 0 where there is none.
+	EagerQPNum uint32
+	EagerPSN   uint32
 }
 
 // Lane is one queue pair of a Conn with its completion queue, its blocks of
@@ -84,6 +89,7 @@ type Lane struct {
 	qp      ibverbs.QP
 	blocks  *gpubuf.Slice // send blocks, then receive blocks; nil for bulk
 	wire    *sharedWire   // set by Attach; nil before
+	eager   *Lane         // of a control lane; nil if the peer has none
 
 	posted  atomic.Int64 // work requests that have not completed yet
 	drained chan struct{}
@@ -99,8 +105,20 @@ type Lane struct {
 // carry this bit, since only the id tells what an error completion was.
 const wridRecv = 1 << 63
 
-// NewLane makes a lane whose receives are posted, not yet connected.
+// NewLane makes a lane whose receives are posted, not yet connected. A control
+// lane brings an eager lane with it, on the same socket.
 func (d *Domain) NewLane(kind LaneKind) (*Lane, error) {
+	l, err := d.newLane(kind)
+	if err != nil || kind != LaneControl || d.attr.MaxSGE < 2 {
+		return l, err
+	}
+	if l.eager, err = d.newLane(laneEager); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (d *Domain) newLane(kind LaneKind) (*Lane, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
@@ -148,7 +166,13 @@ func (l *Lane) open() (err error) {
 }
 
 // QPInfo returns what the peer must be told.
-func (l *Lane) QPInfo() QPInfo { return QPInfo{QPNum: l.qp.Num(), PSN: l.psn} }
+func (l *Lane) QPInfo() QPInfo {
+	q := QPInfo{QPNum: l.qp.Num(), PSN: l.psn}
+	if l.eager != nil {
+		q.EagerQPNum, q.EagerPSN = l.eager.qp.Num(), l.eager.psn
+	}
+	return q
+}
 
 // Attach connects the lane to the peer's queue pair over sock, from the next
 // byte on. The lane owns sock from then on, also if Attach fails.
@@ -164,10 +188,13 @@ func AttachShared(sock net.Conn, lanes []*Lane, peers []QPInfo) error {
 }
 
 func attach(w *soft.Wire, lanes []*Lane, peers []QPInfo) error {
+	lanes, peers = withEager(lanes, peers)
 	shared := &sharedWire{Wire: w}
 	shared.lanes.Store(int32(len(lanes)))
-	for _, l := range lanes { // all of them, before the peer's first byte is read
+	for _, l := range lanes { // all own a part of the wire, whatever fails
 		l.wire = shared
+	}
+	for _, l := range lanes { // before the peer's first byte is read
 		if err := w.Attach(l.qp); err != nil {
 			return err
 		}
@@ -178,6 +205,23 @@ func attach(w *soft.Wire, lanes []*Lane, peers []QPInfo) error {
 		}
 	}
 	return nil
+}
+
+// withEager adds the eager lanes that both sides have. One that the peer does
+// not have is closed.
+func withEager(lanes []*Lane, peers []QPInfo) ([]*Lane, []QPInfo) {
+	for i, l := range lanes {
+		switch {
+		case l.eager == nil:
+		case peers[i].EagerQPNum == 0:
+			l.eager.Close()
+			l.eager = nil
+		default:
+			lanes = append(lanes[:len(lanes):len(lanes)], l.eager)
+			peers = append(peers[:len(peers):len(peers)], QPInfo{QPNum: peers[i].EagerQPNum, PSN: peers[i].EagerPSN})
+		}
+	}
+	return lanes, peers
 }
 
 // connect takes the queue pair to RTS.
@@ -326,6 +370,9 @@ func (l *Lane) Close() error {
 
 func (l *Lane) close() error {
 	var errs []error
+	if l.eager != nil {
+		errs = append(errs, l.eager.Close())
+	}
 	if l.qp != nil {
 		errs = append(errs, l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPErr}, ibverbs.QPAttrState))
 	}

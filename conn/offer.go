@@ -23,6 +23,7 @@ type Offer struct {
 	conns     []*Conn            // where it can be asked for; guarded by mu
 	reading   int                // chunks whose send or staging copy is not finished; guarded by mu
 	withdrawn bool               // guarded by mu
+	gone      bool               // drained is closed; guarded by mu
 	asking    map[*Conn]struct{} // whose peers wait for the event; guarded by mu
 	leased    bool               // ends with its last Conn; guarded by mu
 	timer     *time.Timer
@@ -90,15 +91,17 @@ func (o *Offer) Withdraw() {
 	if o.timer != nil {
 		o.timer.Stop()
 	}
-	if o.reading == 0 {
-		o.drain()
-	} else {
-		o.watchDrain(conns)
-	}
 	o.mu.Unlock()
 	for _, c := range conns {
 		c.offers.remove(o.token)
 		c.lingerCheck()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reading == 0 {
+		o.drain()
+	} else {
+		o.watchDrain(conns)
 	}
 }
 
@@ -117,6 +120,10 @@ func (o *Offer) watchDrain(conns []*Conn) {
 
 // drain gives the source back. mu is held.
 func (o *Offer) drain() {
+	if o.gone {
+		return
+	}
+	o.gone = true
 	if o.timer != nil {
 		o.timer.Stop()
 	}

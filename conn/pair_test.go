@@ -59,19 +59,19 @@ func joinedPair(t testing.TB, cfg *Config, bulk int) (client, server *Conn) {
 		setups[i] = Setup{Stream: stream[i], Mode: ModeSoftJoined, Client: i == 0, Gdrpc: true, Peer: d.Limits()}
 	}
 	for i := range 1 + bulk {
-		socks := socketPair(t)
+		kind := LaneBulk
 		if i == 0 {
-			control, eager := twoLanes(t, d, LaneControl), twoLanes(t, d, LaneEager)
-			for j := range socks {
-				require.NoError(t, AttachShared(socks[j], []*Lane{control[j], eager[j]}, []QPInfo{control[1-j].QPInfo(), eager[1-j].QPInfo()}))
-				setups[j].Control, setups[j].Eager = control[j], eager[j]
-			}
-			continue
+			kind = LaneControl
 		}
-		lanes := twoLanes(t, d, LaneBulk)
+		lanes, socks := twoLanes(t, d, kind), socketPair(t)
+		infos := [2]QPInfo{lanes[0].QPInfo(), lanes[1].QPInfo()}
 		for j, l := range lanes {
-			require.NoError(t, l.Attach(socks[j], lanes[1-j].QPInfo()))
-			setups[j].Bulk = append(setups[j].Bulk, l)
+			require.NoError(t, l.Attach(socks[j], infos[1-j]))
+			if i == 0 {
+				setups[j].Control = l
+			} else {
+				setups[j].Bulk = append(setups[j].Bulk, l)
+			}
 		}
 	}
 	return newPair(t, d, setups)
@@ -82,7 +82,7 @@ func sharedPair(t testing.TB, cfg *Config) (client, server *Conn) {
 	t.Helper()
 	d := newDomain(t, cfg)
 	var lanes [2][]*Lane
-	for _, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk, LaneEager} {
+	for _, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk} {
 		pair := twoLanes(t, d, kind)
 		lanes[0], lanes[1] = append(lanes[0], pair[0]), append(lanes[1], pair[1])
 	}
@@ -95,7 +95,7 @@ func sharedPair(t testing.TB, cfg *Config) (client, server *Conn) {
 		require.NoError(t, AttachShared(sock, lanes[i], peers))
 		setups[i] = Setup{
 			Mode: ModeSoftShared, Client: i == 0, Gdrpc: true, Peer: d.Limits(),
-			StreamLane: lanes[i][0], Control: lanes[i][1], Bulk: lanes[i][2:3], Eager: lanes[i][3], Local: sock.LocalAddr(), Remote: sock.RemoteAddr(),
+			StreamLane: lanes[i][0], Control: lanes[i][1], Bulk: lanes[i][2:], Local: sock.LocalAddr(), Remote: sock.RemoteAddr(),
 		}
 	}
 	return newPair(t, d, setups)

@@ -16,8 +16,8 @@ func (pipeAddr) String() string  { return "pipe" }
 // soft queue pairs that real connections use. It is meant for tests, and works
 // inside a testing/synctest bubble.
 func Pipe(d *Domain) (client, server *Conn, err error) {
-	var lanes [4][2]*Lane
-	for i, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk, LaneEager} {
+	var lanes [3][2]*Lane
+	for i, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk} {
 		if lanes[i], err = d.lanePair(kind); err != nil {
 			for _, pair := range lanes[:i] {
 				err = errors.Join(err, pair[0].Close(), pair[1].Close())
@@ -33,7 +33,7 @@ func Pipe(d *Domain) (client, server *Conn, err error) {
 		s := Setup{
 			Mode: ModeSoftShared, Reason: "in memory", Client: i == 0, Gdrpc: true,
 			Peer: d.Limits(), Control: lanes[1][i], Bulk: []*Lane{lanes[2][i]},
-			Eager: lanes[3][i], StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{},
+			StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{},
 		}
 		if ends[i], err = newConn(d, s); err != nil {
 			return nil, nil, err
