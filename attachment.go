@@ -15,8 +15,13 @@ type Attachments []*Attachment
 
 // Attachment is one payload that came with a message. Its bytes are still with
 // the sender, or in the message's buffers, until Slice, LandAll or LandInto
-// moves them. It is valid until the handler returns. All methods may be called
-// from any goroutine.
+// moves them. On a server it is valid until the handler returns, unless it is
+// freed before; what Recv returns to a client is valid until it is freed. All
+// methods may be called from any goroutine.
+//
+// The sender of a unary call's attachment has it until the call is over. On a
+// stream it is told as soon as the attachment has landed, so there an attachment
+// lands once: Slice, and what is made from its slice, or one LandInto.
 type Attachment struct {
 	in    *incoming
 	index int
@@ -25,9 +30,11 @@ type Attachment struct {
 	turn chan struct{} // holds an element while someone lands into the pool
 
 	// guarded by in.mu
-	data  mem.BufferSlice // inline bytes; nil once they are in slice
-	slice *gpubuf.Slice   // where it landed in the pool; the RPC's own
-	path  conn.Path       // how it landed; PathNone before
+	data     mem.BufferSlice // inline bytes; nil once they are in slice
+	slice    *gpubuf.Slice   // where it landed in the pool; the RPC's own
+	path     conn.Path       // how it landed; PathNone before
+	released bool            // the sender has it no more
+	freed    bool            // slice and data are given up
 }
 
 // Size returns the number of bytes.
@@ -41,9 +48,8 @@ func (a *Attachment) Path() conn.Path {
 }
 
 // Slice lands the attachment in the pool and returns it. Later calls return the
-// same slice. It is the RPC's, and freed when the handler returns; a handler
-// that wants it longer takes Ref. When Slice returns, work launched from then
-// on sees the bytes.
+// same slice. It is freed with the attachment; who wants it longer takes Ref.
+// When Slice returns, work launched from then on sees the bytes.
 //
 // An RPC that holds no pool memory yet waits for it within ctx and the pool's
 // MaxWait; one that does gets memory that is free, or ResourceExhausted, so
@@ -64,6 +70,11 @@ func (as Attachments) LandAll(ctx context.Context) ([]*gpubuf.Slice, error) {
 	if len(as) == 0 {
 		return nil, nil
 	}
+	for _, a := range as {
+		if a.in != as[0].in {
+			return nil, errorf(codes.InvalidArgument, "LandAll: the attachments are of different messages")
+		}
+	}
 	return as[0].in.land(ctx, as)
 }
 
@@ -79,25 +90,92 @@ func (a *Attachment) LandInto(ctx context.Context, dst *gpubuf.Slice) error {
 	if ref.Len() != a.Size() {
 		return errorf(codes.InvalidArgument, "LandInto: attachment %d has %d bytes, the slice %d", a.index, a.Size(), ref.Len())
 	}
-	m := a.in.start(ctx, a, ref)
-	err = m.wait(ctx)
+	if a.in.box == nil {
+		return a.landInto(ctx, ref)
+	}
+	if err := acquire(ctx, a.turn); err != nil {
+		return err
+	}
+	defer func() { <-a.turn }()
+	if err := a.landInto(ctx, ref); err != nil {
+		return err
+	}
+	a.release()
+	return nil
+}
+
+func (a *Attachment) landInto(ctx context.Context, dst *gpubuf.Slice) error {
+	m := a.in.start(ctx, a, dst)
+	err := m.wait(ctx)
 	m.settle()
 	return err
 }
 
-// release gives the pool slice, the buffers and an unclaimed push up, at the
-// RPC's end.
-func (a *Attachment) release() {
+// Free gives the attachments up: those that have not landed the sender may
+// forget, and the slices of those that have are freed. A handler may leave that
+// to its end. It may be called again, and for some of a message's attachments.
+func (as Attachments) Free() {
+	for _, a := range as {
+		a.free()
+	}
+}
+
+// usable says whether a can be had; in.mu is held.
+func (a *Attachment) usable() error {
+	switch {
+	case a.freed:
+		return errorf(codes.Canceled, "attachment %d has been freed, or the RPC has ended", a.index)
+	case a.released && a.slice == nil && a.in.box != nil:
+		return errorf(codes.FailedPrecondition, "attachment %d has landed elsewhere; on a stream an attachment lands once", a.index)
+	}
+	return nil
+}
+
+// free gives up what is here of the attachment, an unclaimed push among it, and
+// on a stream what the sender has of it.
+func (a *Attachment) free() {
 	a.in.mu.Lock()
+	if a.freed {
+		a.in.mu.Unlock()
+		return
+	}
 	slice, data := a.slice, a.data
-	a.slice, a.data = nil, nil
+	a.slice, a.data, a.freed = nil, nil, true
+	a.in.live--
+	last := a.in.live == 0
 	unclaimed := a.desc.flags&conn.OfferPushed != 0
 	a.in.mu.Unlock()
 	if unclaimed && a.in.conn != nil {
 		a.in.conn.Forget(a.desc.token)
 	}
 	if slice != nil {
-		slice.Free()
+		a.in.drop(slice)
 	}
 	data.Free()
+	if a.in.box == nil {
+		return
+	}
+	a.release()
+	if last {
+		a.in.box.forget(a.in)
+	}
+}
+
+// release tells the sender that its offer is wanted no more.
+func (a *Attachment) release() {
+	in := a.in
+	in.mu.Lock()
+	offered := !a.released && !a.desc.inline && in.conn != nil
+	a.released = true
+	if offered {
+		in.offers--
+	}
+	last := offered && in.offers == 0
+	in.mu.Unlock()
+	if offered {
+		in.conn.Release(a.desc.token)
+	}
+	if last && in.held != nil {
+		in.held.Unhold()
+	}
 }

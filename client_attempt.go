@@ -26,10 +26,18 @@ func (a attempts) GetRequestMetadata(ctx context.Context, _ ...string) (map[stri
 		local = p.LocalAddr
 	}
 	says := a.client.says(local)
-	if call, _ := ctx.Value(clientCallKey{}).(*clientCall); call != nil {
-		call.begin(local, says)
+	if rpc, _ := ctx.Value(attemptKey{}).(attempted); rpc != nil {
+		return rpc.begin(local, says), nil
 	}
 	return metadataOf[says], nil
+}
+
+// attempted is a call or stream of ours.
+type attempted interface {
+	// begin notes that an attempt starts on the connection with the local
+	// address, before the attempt sends anything, and returns its metadata.
+	// It must not block.
+	begin(local net.Addr, says says) map[string]string
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
@@ -72,19 +80,26 @@ func (c *client) routeOf(a attempt) route {
 	return route{gdrpc: c.shown.has(a.local)}
 }
 
-// answered takes the response headers of a call. A peer that was asked and shows
-// itself is remembered.
+// answered takes the response headers of a call.
 func (c *clientCall) answered(header metadata.MD) {
 	c.mu.Lock()
 	last := c.last
 	c.mu.Unlock()
-	switch {
-	case last.says != saysAsk:
+	if last.says != saysAsk {
 		c.client.asking.Store(false) // until an attempt asks again
+		return
+	}
+	c.client.answered(last, header)
+}
+
+// answered takes the response headers of an attempt that asked. A peer that
+// shows itself is remembered.
+func (c *client) answered(last attempt, header metadata.MD) {
+	switch {
 	case len(header[markKey]) == 0:
 	case last.conn != nil:
 		last.conn.MarkGdrpc()
 	default:
-		c.client.shown.add(last.local)
+		c.shown.add(last.local)
 	}
 }

@@ -42,7 +42,7 @@ type attempt struct {
 
 // Value implements context.Context.
 func (c *clientCall) Value(key any) any {
-	if key == (clientCallKey{}) {
+	if key == (attemptKey{}) {
 		return c
 	}
 	return c.Context.Value(key)
@@ -51,7 +51,7 @@ func (c *clientCall) Value(key any) any {
 // begin notes that an attempt starts on the connection with the local address.
 // Offers that exist, because a message is about to be sent again, are made
 // good there. grpc calls it before the attempt sends anything.
-func (c *clientCall) begin(local net.Addr, says says) {
+func (c *clientCall) begin(local net.Addr, says says) map[string]string {
 	a := attempt{conn: connOf(local), local: local, says: says}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,12 +61,13 @@ func (c *clientCall) begin(local net.Addr, says says) {
 		c.held = append(c.held, a.conn)
 	}
 	if len(c.slices) == 0 {
-		return
+		return metadataOf[says]
 	}
 	if a.conn != nil {
 		c.tried = append(c.tried, a.conn)
 	}
 	c.last.broken = c.offerOn(a.conn, c.offers)
+	return metadataOf[says]
 }
 
 // offerOn adds offers to a Conn and says why they cannot be landed there. The

@@ -28,6 +28,7 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 
 func (c *client) options() []grpc.DialOption {
 	c.dialer = sync.OnceValues(func() (*dialer.Dialer, error) { return ownDialer(c.cfg) })
+	c.signals = sync.OnceValues(newSignalPool)
 	return []grpc.DialOption{
 		grpc.WithContextDialer(c.dial),
 		grpc.WithChainUnaryInterceptor(c.unary),
@@ -42,7 +43,8 @@ type client struct {
 	shown  shown       // peers of connections that are not ours
 	asking atomic.Bool // the next calls must look at the response headers
 
-	dialer func() (*dialer.Dialer, error) // made at first need
+	dialer  func() (*dialer.Dialer, error) // made at first need
+	signals func() (*gpubuf.Pool, error)   // of streams' signals; made at first need
 }
 
 // unary is the innermost interceptor.
@@ -81,17 +83,4 @@ func refuseCodec(choice codecChoice, slices []*gpubuf.Slice, wanted *Reply) erro
 		return nil
 	}
 	return errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", choice.subtype)
-}
-
-// stream passes streams through, without attachments.
-func (c *client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	switch {
-	case c.err != nil:
-		return nil, errorf(codes.FailedPrecondition, "%w", c.err)
-	case len(outgoingSlices(ctx)) > 0:
-		return nil, errOnStream("NewOutgoingContext for " + method)
-	case wantedReply(opts) != nil:
-		return nil, errOnStream("ReplyAttachments for " + method)
-	}
-	return streamer(ctx, desc, cc, method, opts...)
 }

@@ -33,6 +33,13 @@
 //
 // Where it does not, a call with attachments fails with FailedPrecondition.
 //
+// # TLS
+//
+// TransportCredentials takes the place of grpc's own credentials where the
+// connection itself runs inside TLS (dialer.Config.TLS, listener.Config.TLS), so
+// that attachments leave the stream, encrypted. Under grpc's own credentials
+// they stay inside the messages.
+//
 // # Memory
 //
 // A client's slices are borrowed until the call returns. The slices of a reply

@@ -84,8 +84,3 @@ func errEnded() error {
 func errConcurrent() error {
 	return errorf(codes.Internal, "one call's messages coded concurrently; an interceptor closer to the wire than gdrpc's must not run attempts in parallel (pass DialOptions last)")
 }
-
-// errOnStream reports attachments where this version has none.
-func errOnStream(what string) error {
-	return errorf(codes.Unimplemented, "%s: attachments on streams are not supported in this version; use a unary method", what)
-}

@@ -13,18 +13,17 @@ import (
 // incoming is the attachments of one received message, and the pool memory that
 // they landed in.
 type incoming struct {
-	ep    *endpoint
-	conn  *conn.Conn // on which offers can be landed; nil if all are inline
-	reply bool       // may use the pool's reserve for replies
-	list  Attachments
+	ep     *endpoint
+	conn   *conn.Conn // on which offers can be landed; nil if all are inline
+	reply  bool       // may use the pool's reserve for replies
+	list   Attachments
+	memory *holdings  // of the message's RPC
+	box    *inbox     // of its stream; nil if it is a unary call's, or the one reply of a stream
+	held   *conn.Conn // to Unhold when all offers are released; nil if none
 
-	// alloc holds an element while someone allocates, so that a message
-	// never waits for memory while it holds some.
-	alloc chan struct{}
-
-	mu    sync.Mutex // innermost: nothing is locked or waited for under it
-	held  int        // slices of the pool; guarded by mu
-	ended bool       // guarded by mu
+	mu     sync.Mutex // innermost: nothing is locked or waited for under it
+	offers int        // not released; guarded by mu
+	live   int        // attachments not freed; guarded by mu
 }
 
 // decode parses data into msg with the wrapped codec and returns the
@@ -59,8 +58,11 @@ func (ep *endpoint) decode(data mem.BufferSlice, msg any, codec innerCodec) (*in
 
 // newIncoming takes over inline.
 func newIncoming(ep *endpoint, list []descriptor, inline []mem.BufferSlice) *incoming {
-	in := &incoming{ep: ep, alloc: make(chan struct{}, 1)}
+	in := &incoming{ep: ep, memory: newHoldings(), live: len(list)}
 	for i, d := range list {
+		if !d.inline {
+			in.offers++
+		}
 		in.list = append(in.list, &Attachment{in: in, index: i, desc: d, data: inline[i], turn: make(chan struct{}, 1)})
 	}
 	return in
@@ -125,11 +127,11 @@ func acquire(ctx context.Context, turn chan struct{}) error {
 func (in *incoming) missing(list Attachments) (Attachments, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.ended {
-		return nil, errEnded()
-	}
 	var missing Attachments
 	for _, a := range list {
+		if err := a.usable(); err != nil {
+			return nil, err
+		}
 		if a.slice == nil {
 			missing = append(missing, a)
 		}
@@ -140,11 +142,11 @@ func (in *incoming) missing(list Attachments) (Attachments, error) {
 func (in *incoming) slices(list Attachments) ([]*gpubuf.Slice, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.ended {
-		return nil, errEnded()
-	}
 	slices := make([]*gpubuf.Slice, len(list))
 	for i, a := range list {
+		if err := a.usable(); err != nil {
+			return nil, err
+		}
 		slices[i] = a.slice
 	}
 	return slices, nil
@@ -185,13 +187,11 @@ func (in *incoming) reserve(ctx context.Context, list Attachments) ([]*gpubuf.Sl
 	if err != nil {
 		return nil, errorf(codeOf(err), "no pool to land in: %w", err)
 	}
-	if err := acquire(ctx, in.alloc); err != nil {
+	if err := acquire(ctx, in.memory.alloc); err != nil {
 		return nil, err
 	}
-	defer func() { <-in.alloc }()
-	in.mu.Lock()
-	req := gpubuf.AllocRequest{Reply: in.reply, NoWait: in.held > 0}
-	in.mu.Unlock()
+	defer func() { <-in.memory.alloc }()
+	req := gpubuf.AllocRequest{Reply: in.reply, NoWait: in.memory.any()}
 	for _, a := range list {
 		req.Sizes = append(req.Sizes, a.desc.size)
 	}
@@ -199,32 +199,31 @@ func (in *incoming) reserve(ctx context.Context, list Attachments) ([]*gpubuf.Sl
 	if err != nil {
 		return nil, errorf(codeOf(err), "memory for attachment %d and %d more: %w", list[0].index, len(list)-1, err)
 	}
-	in.mu.Lock()
-	in.held += len(slices)
-	in.mu.Unlock()
+	in.memory.add(len(slices))
 	return slices, nil
 }
 
 // keep makes slice, which a has landed in, the RPC's.
 func (in *incoming) keep(a *Attachment, slice *gpubuf.Slice) error {
 	in.mu.Lock()
-	if in.ended {
+	if err := a.usable(); err != nil {
 		in.mu.Unlock()
-		slice.Free()
-		return errEnded()
+		in.drop(slice)
+		return err
 	}
 	data := a.data
 	a.slice, a.data = slice, nil
 	in.mu.Unlock()
 	data.Free()
+	if in.box != nil {
+		a.release()
+	}
 	return nil
 }
 
 func (in *incoming) drop(slice *gpubuf.Slice) {
 	slice.Free()
-	in.mu.Lock()
-	in.held--
-	in.mu.Unlock()
+	in.memory.add(-1)
 }
 
 // end frees everything. Landings that are still under way free their memory
@@ -233,10 +232,7 @@ func (in *incoming) end() {
 	if in == nil {
 		return
 	}
-	in.mu.Lock()
-	in.ended = true
-	in.mu.Unlock()
 	for _, a := range in.list {
-		a.release()
+		a.free()
 	}
 }

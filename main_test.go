@@ -2,6 +2,8 @@ package gdrpc
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -155,8 +157,17 @@ func (l *lanes) Addr() net.Addr { return &net.UnixAddr{Name: "lanes", Net: "unix
 type echo struct {
 	testpb.UnimplementedEchoServer
 	handle func(ctx context.Context) error // nil: bounce
-	chat   func(grpc.BidiStreamingServer[testpb.PlainMessage, testpb.PlainMessage]) error
+
+	// The streams; nil: each message back, or each attachment in one of its own.
+	chat     func(chatServer) error
+	upload   func(grpc.ClientStreamingServer[testpb.PlainMessage, testpb.PlainMessage]) error
+	download func(*testpb.PlainMessage, grpc.ServerStreamingServer[testpb.PlainMessage]) error
 }
+
+type (
+	chatServer = grpc.BidiStreamingServer[testpb.PlainMessage, testpb.PlainMessage]
+	chatClient = grpc.BidiStreamingClient[testpb.PlainMessage, testpb.PlainMessage]
+)
 
 func (e *echo) run(ctx context.Context) error {
 	if e.handle != nil {
@@ -185,19 +196,80 @@ func (e *echo) Plain(ctx context.Context, in *testpb.PlainMessage) (*testpb.Plai
 	return &testpb.PlainMessage{Text: in.Text}, e.run(ctx)
 }
 
-func (e *echo) Chat(s grpc.BidiStreamingServer[testpb.PlainMessage, testpb.PlainMessage]) error {
+func (e *echo) Chat(s chatServer) error {
 	if e.chat != nil {
 		return e.chat(s)
 	}
+	return bounceAll(s)
+}
+
+func (e *echo) Talk(s grpc.BidiStreamingServer[testpb.DeclaredMessage, testpb.DeclaredMessage]) error {
+	return bounceAll(s)
+}
+
+// bounceAll returns what it receives until the client sends no more.
+func bounceAll[M any](s grpc.BidiStreamingServer[M, M]) error {
 	for {
-		m, err := s.Recv()
-		if err != nil {
+		m, as, err := Recv(s)
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		if err := s.Send(m); err != nil {
+		if err != nil {
+			return err
+		}
+		slices, err := as.LandAll(s.Context())
+		if err != nil {
+			return err
+		}
+		_, err = Send(s, m, slices...)
+		as.Free()
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// Upload replies with all attachments that it gets.
+func (e *echo) Upload(s grpc.ClientStreamingServer[testpb.PlainMessage, testpb.PlainMessage]) error {
+	if e.upload != nil {
+		return e.upload(s)
+	}
+	var all []*gpubuf.Slice
+	for {
+		_, as, err := Recv(s)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		slices, err := as.LandAll(s.Context())
+		if err != nil {
+			return err
+		}
+		all = append(all, slices...)
+	}
+	if err := SetReply(s.Context(), all...); err != nil {
+		return err
+	}
+	return s.SendAndClose(&testpb.PlainMessage{})
+}
+
+// Download sends each of the request's attachments with a message of its own.
+func (e *echo) Download(in *testpb.PlainMessage, s grpc.ServerStreamingServer[testpb.PlainMessage]) error {
+	if e.download != nil {
+		return e.download(in, s)
+	}
+	slices, err := FromIncomingContext(s.Context()).LandAll(s.Context())
+	if err != nil {
+		return err
+	}
+	for _, slice := range slices {
+		if _, err := Send(s, in, slice); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stopper is *Server or *grpc.Server.

@@ -45,8 +45,8 @@ func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice)
 func (a *Attachment) hold() (mem.BufferSlice, *gpubuf.Slice, error) {
 	a.in.mu.Lock()
 	defer a.in.mu.Unlock()
-	if a.in.ended {
-		return nil, nil, errEnded()
+	if err := a.usable(); err != nil {
+		return nil, nil, err
 	}
 	if a.slice != nil {
 		return nil, a.slice.Ref(), nil

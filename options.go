@@ -33,8 +33,16 @@ type Config struct {
 	// direction. Default 1024.
 	MaxAttachments int
 
-	// ReplyLease is how long a server keeps a reply's attachments for a
-	// client that has not landed them. Default 30 s.
+	// StreamWindow is the most attachments of one stream, in the direction
+	// of this side's messages, that the peer has neither landed nor given
+	// up. Send waits for room. A message that has more goes alone. Those
+	// inside messages do not count: HTTP/2 bounds them. Default 1024,
+	// negative: no bound.
+	StreamWindow int
+
+	// ReplyLease is how long a server keeps attachments of replies, and what
+	// a stream's handler leaves over when it returns, for a client that has
+	// not landed them. Default 30 s.
 	ReplyLease time.Duration
 
 	// Require, if set, is the worst path that attachments may take; what
@@ -66,6 +74,7 @@ const (
 	defaultInlineLimit       = 4<<20 - 64<<10
 	defaultMaxAttachmentSize = 64 << 30
 	defaultMaxAttachments    = 1024
+	defaultStreamWindow      = 1024
 	defaultReplyLease        = 30 * time.Second
 )
 
@@ -78,6 +87,7 @@ func configOf(opts []Option) Config {
 	setDefault(&c.InlineLimit, defaultInlineLimit)
 	setDefault(&c.MaxAttachmentSize, defaultMaxAttachmentSize)
 	setDefault(&c.MaxAttachments, defaultMaxAttachments)
+	setDefault(&c.StreamWindow, defaultStreamWindow)
 	setDefault(&c.ReplyLease, defaultReplyLease)
 	c.InlineLimit = max(c.InlineLimit, 0)
 	return c

@@ -64,18 +64,39 @@ func freeSlices(slices []*gpubuf.Slice) {
 // The offers that it made are the caller's: add them to Conns, and withdraw
 // them when the call is over. Nothing needs freeing if it fails.
 func (ep *endpoint) marshal(ctx context.Context, msg any, codec innerCodec, slices []*gpubuf.Slice, r route) (mem.BufferSlice, []*conn.Offer, error) {
-	if r.gdrpc && codec.kind == codecOther {
-		return nil, nil, errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", codec.Name())
-	}
-	if !r.gdrpc {
-		if err := holdsAttachments(msg, codec); err != nil {
-			return nil, nil, err
-		}
-	}
-	list, err := ep.plan(slices, r)
+	list, err := ep.prepare(msg, codec, slices, r)
 	if err != nil {
 		return nil, nil, err
 	}
+	return encodeWith(ctx, msg, codec, slices, r, list)
+}
+
+// prepare checks that r's peer finds attachments in msg, and plans them.
+func (ep *endpoint) prepare(msg any, codec innerCodec, slices []*gpubuf.Slice, r route) ([]descriptor, error) {
+	if r.gdrpc && codec.kind == codecOther {
+		return nil, errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", codec.Name())
+	}
+	if !r.gdrpc {
+		if err := holdsAttachments(msg, codec); err != nil {
+			return nil, err
+		}
+	}
+	return ep.plan(slices, r)
+}
+
+// countOffers returns how many of a plan do not go inside the message.
+func countOffers(list []descriptor) int {
+	n := 0
+	for i := range list {
+		if !list[i].inline {
+			n++
+		}
+	}
+	return n
+}
+
+// encodeWith is marshal's second half: it does what list plans.
+func encodeWith(ctx context.Context, msg any, codec innerCodec, slices []*gpubuf.Slice, r route, list []descriptor) (mem.BufferSlice, []*conn.Offer, error) {
 	body, err := codec.Marshal(msg)
 	if err != nil {
 		return nil, nil, err
@@ -106,6 +127,9 @@ func (ep *endpoint) plan(slices []*gpubuf.Slice, r route) ([]descriptor, error) 
 			continue
 		case why != nil && !small && ep.cfg.Require > conn.PathInline:
 			return nil, errorf(codes.FailedPrecondition, "attachment %d of %d bytes would go inside the message; Config.Require is %v: %w", i, size, ep.cfg.Require, why)
+		}
+		if !small && errors.Is(why, conn.ErrLanesLost) {
+			return nil, errorf(codes.Unavailable, "attachment %d of %d bytes: %w", i, size, why)
 		}
 		if inline += size; inline > ep.cfg.InlineLimit {
 			return nil, errorf(codes.ResourceExhausted, "the attachments up to number %d make %d bytes inside the message; the limit is %d (Config.InlineLimit; "+

@@ -136,8 +136,6 @@ func (in *incoming) paths() []conn.Path {
 // releaseOffers tells the sender that its offers are wanted no more.
 func (in *incoming) releaseOffers() {
 	for _, a := range in.list {
-		if !a.desc.inline && in.conn != nil {
-			in.conn.Release(a.desc.token)
-		}
+		a.release()
 	}
 }

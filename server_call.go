@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -104,7 +105,7 @@ func (c *serverCall) reply(msg any) (any, error) {
 	if ep == nil {
 		return msg, nil // the handler never looked at its request
 	}
-	said := c.peerSaid()
+	said := peerSaid(c.Context, c.request.conn)
 	if said == markAsk {
 		// On success only: a header would make an error response more
 		// than trailers, and so end grpc's retries.
@@ -127,10 +128,7 @@ func (c *serverCall) replyWith(msg any, codec innerCodec, out []*gpubuf.Slice, r
 	ep := c.request.ep
 	data, offers, err := ep.marshal(c.Context, msg, codec, out, r)
 	if err != nil {
-		if _, ok := status.FromError(err); ok {
-			return nil, err
-		}
-		return nil, status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+		return nil, marshalStatus(err)
 	}
 	for i, o := range offers {
 		if err := r.conn.AddOffer(o); err != nil {
@@ -143,16 +141,24 @@ func (c *serverCall) replyWith(msg any, codec innerCodec, out []*gpubuf.Slice, r
 	return &envelope{ready: data}, nil
 }
 
+// marshalStatus makes what marshal returned an error of the RPC, as grpc does.
+func marshalStatus(err error) error {
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
+}
+
 // mark is the metadata by which the server shows that it is gdrpc.
 var mark = metadata.MD{markKey: {markAsk}}
 
 // peerSaid returns what the client says of itself in its metadata; nothing if it
 // is a stock client's, or if both sides know by Hello.
-func (c *serverCall) peerSaid() string {
-	if c.request.conn != nil && c.request.conn.Gdrpc() {
+func peerSaid(ctx context.Context, at *conn.Conn) string {
+	if at != nil && at.Gdrpc() {
 		return ""
 	}
-	if said := metadata.ValueFromIncomingContext(c.Context, markKey); len(said) > 0 {
+	if said := metadata.ValueFromIncomingContext(ctx, markKey); len(said) > 0 {
 		return said[0]
 	}
 	return ""

@@ -41,8 +41,8 @@ func (c serverCodec) Unmarshal(data mem.BufferSlice, msg any) error {
 		}
 		return c.ep.proto.Unmarshal(data, msg)
 	}
-	if e.stream {
-		return c.unmarshalStream(data, e)
+	if e.stream != nil {
+		return e.stream.unmarshal(data, e)
 	}
 	if e.ep != nil {
 		return errors.New("gdrpc: a second message in a unary call")
@@ -64,12 +64,17 @@ func (c serverCodec) Unmarshal(data mem.BufferSlice, msg any) error {
 	return err
 }
 
-// unmarshalStream decodes a message of a stream, which brings no attachments.
-func (c serverCodec) unmarshalStream(data mem.BufferSlice, e *envelope) error {
-	codec := c.ep.codecFor(e.subtype)
-	if codec.kind != codecOther && inOfferForm(data) {
-		e.err = errOnStream("received message")
+// unmarshal decodes a message of the stream.
+func (s *serverStream) unmarshal(data mem.BufferSlice, e *envelope) error {
+	in, err := s.ep.decode(data, e.msg, s.ep.codecFor(e.subtype))
+	if in != nil {
+		in.box, in.memory = &s.in, s.in.memory
+		e.in = in
+		err = in.bind(s.conn)
+	}
+	if isOurs(err) {
+		e.err = err
 		return nil
 	}
-	return codec.Unmarshal(data, e.msg)
+	return err
 }

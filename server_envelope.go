@@ -11,9 +11,9 @@ import (
 type envelope struct {
 	msg     any        // what grpc would have coded itself
 	subtype string     // the content subtype, which chooses the codec
-	conn    *conn.Conn // on which the message comes
+	conn    *conn.Conn // on which a unary call's request comes
 
-	stream bool // a message of a stream
+	stream *serverStream // whose message it is; nil in a unary call
 
 	ep    *endpoint       // set by the codec
 	in    *incoming       // the attachments that came; nil if none did

@@ -205,7 +205,7 @@ func TestHealthAndReflection(t *testing.T) {
 	reflection.Register(s)
 	serve(t, l, s, &echo{})
 	info := s.GetServiceInfo()
-	require.Len(t, info["gdrpc.test.v1.Echo"].Methods, 3)
+	require.Len(t, info["gdrpc.test.v1.Echo"].Methods, 6)
 	require.Equal(t, "test.proto", info["gdrpc.test.v1.Echo"].Metadata)
 
 	cc := dial(t, l, DialOptions()...)

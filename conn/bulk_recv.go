@@ -29,6 +29,8 @@ type bulkRecv struct {
 	live    map[*Landing]struct{} // all that have not ended; guarded by mu
 	lastID  uint32                // guarded by mu
 	dead    error                 // why the lanes are gone; guarded by mu
+
+	progress uint64 // completions so far; guarded by mu
 }
 
 func newBulkRecv(c *Conn, lanes []*Lane) *bulkRecv {
@@ -95,7 +97,6 @@ func (b *bulkRecv) deliver(l *Landing, bytes []byte) {
 // queue gives l its turns. mu is held.
 func (b *bulkRecv) queue(l *Landing) {
 	b.waiting = append(b.waiting, l)
-	l.watch(b.c.d.cfg.LandingTimeout)
 	b.pump()
 }
 
@@ -116,7 +117,7 @@ func (b *bulkRecv) pump() {
 			b.stop(l, fmt.Errorf("landing %d bytes through staging blocks: %w", l.size, err))
 			continue
 		case err != nil:
-			b.c.fail(fmt.Errorf("bulk lane: posting receives: %w", err))
+			b.c.bulkLost(fmt.Errorf("bulk lane %d: posting receives: %w", r.index, err))
 			return
 		}
 		b.waiting = append(b.waiting[:0], b.waiting[1:]...)
@@ -145,20 +146,26 @@ func (b *bulkRecv) outstanding() (n uint32) {
 }
 
 // grant returns how many bytes l may ask for on r now, 0 if it must wait. It
-// waits rather than ask for less than a turn, unless less is left. mu is held.
+// waits rather than ask for less than a turn, unless less is left; a lane on
+// which nothing is outstanding always grants. mu is held.
 func (b *bulkRecv) grant(l *Landing, r *rail) int64 {
-	turn := r.pace.turn()
+	chunk := int64(l.chunk)
+	turn := min(r.pace.turn(), int64(r.depth)*chunk)
 	slots := int64(r.depth - r.outstanding())
 	if l.staged { // a turn of two blocks keeps the pipeline full
 		slots = min(slots, int64(b.stager.free()))
-		turn = min(turn, 2*int64(l.chunk))
+		turn = min(turn, 2*chunk)
 	}
-	room := min(r.room(), slots*int64(l.chunk))
+	room := min(r.room(), slots*chunk)
 	left := l.size - l.next
 	if room < min(left, turn) {
 		return 0
 	}
-	return min(left, room, max(turn, bulkTurn))
+	n := min(left, room, max(turn, bulkTurn))
+	if rest := left - n; rest > 0 && rest < shortest {
+		n -= shortest // so that what is left makes no short message
+	}
+	return n
 }
 
 // ask posts the receives for the next n bytes of l on r and sends their
@@ -187,6 +194,7 @@ func (b *bulkRecv) ask(l *Landing, r *rail, n int64) error {
 		}
 	}
 	l.next += int64(q.bytes())
+	l.watch(b.c.d.cfg.LandingTimeout)
 	r.asked(int64(q.bytes()))
 	b.c.control.send(frame{typ: frameRequest, rail: r.index, id: b.lastID, token: l.token, request: q})
 	return nil
@@ -220,7 +228,7 @@ func (b *bulkRecv) post(r *rail, s recvSlot) error {
 // complete takes one receive completion of a lane.
 func (b *bulkRecv) complete(r *rail, wc *ibverbs.WC) {
 	if wc.Status != ibverbs.WCSuccess {
-		b.c.bulkLost(&ibverbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum})
+		b.c.bulkLost(r.l.failure(wc))
 		return
 	}
 	b.mu.Lock()
@@ -233,6 +241,7 @@ func (b *bulkRecv) complete(r *rail, wc *ibverbs.WC) {
 		b.c.fail(fmt.Errorf("bulk lane %d: %w", r.index, err))
 		return
 	}
+	b.progress++
 	err = b.unstage(&s, status)
 	r.landed(int64(s.n), time.Now())
 	b.consume(&s, err)
@@ -271,7 +280,7 @@ func (b *bulkRecv) consume(s *recvSlot, err error) {
 			l.end(nil)
 			return
 		}
-		l.watch(b.c.d.cfg.LandingTimeout)
+		l.watch(l.patience())
 	}
 }
 

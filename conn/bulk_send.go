@@ -20,6 +20,7 @@ type bulkSend struct {
 	mu       sync.Mutex
 	queue    []*serving // requests not answered in full, oldest first; guarded by mu
 	promised uint32     // messages that queue still owes; guarded by mu
+	dead     bool       // the lane is closed; guarded by mu
 	copying  bool       // a chunk at the head is on its way to a staging block; guarded by mu
 	slots    [bulkDepth]sendSlot
 	free     []int // slots not in use; guarded by mu
@@ -69,6 +70,10 @@ func (b *bulkSend) request(f *frame) error {
 	s := &serving{id: f.id, r: r}
 	s.offer, s.status = b.find(f.token, r)
 	b.mu.Lock()
+	if b.dead {
+		b.mu.Unlock()
+		return nil // the peer learns it from its own lane
+	}
 	if int64(b.promised)+int64(r.count) > int64(b.c.peer.BulkDepth) {
 		b.mu.Unlock()
 		return fmt.Errorf("request for %d messages with %d open, more than the peer's %d receives", r.count, b.promised, b.c.peer.BulkDepth)
@@ -212,7 +217,7 @@ func (b *bulkSend) post(s *serving, slot sendSlot, sge ibverbs.SGE, status bulkS
 	b.slots[i] = slot
 	if err := b.l.postSend(uint64(i), sge, ibverbs.WRSendWithImm, bulkImm(s.id, status)); err != nil {
 		b.finish(i)
-		b.c.fail(fmt.Errorf("bulk lane: %w", err))
+		b.c.bulkLost(fmt.Errorf("bulk lane: %w", err))
 	}
 	b.c.stats.bytesServed.Add(uint64(sge.Length))
 	b.promised--
@@ -235,9 +240,10 @@ func (b *bulkSend) finish(i int) {
 // complete takes one send completion of the lane.
 func (b *bulkSend) complete(wc *ibverbs.WC) {
 	if wc.Status != ibverbs.WCSuccess {
-		b.c.bulkLost(&ibverbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum})
+		b.c.bulkLost(b.l.failure(wc))
 		return
 	}
+	b.c.stats.sends.Add(1)
 	b.mu.Lock()
 	b.finish(int(wc.WRID))
 	b.run()
@@ -248,7 +254,7 @@ func (b *bulkSend) complete(wc *ibverbs.WC) {
 // destroyed, so nothing reads any source.
 func (b *bulkSend) close() {
 	b.mu.Lock()
-	b.queue, b.promised = nil, 0
+	b.dead, b.queue, b.promised = true, nil, 0
 	b.mu.Unlock()
 	b.copies.Wait()
 	b.mu.Lock()

@@ -34,6 +34,14 @@ type Config struct {
 	// MaxOffers bounds the offers open on one Conn. Default 65536.
 	MaxOffers int
 
+	// AllowPlaintextAttachments lets attachments travel in clear, readable
+	// and changeable by whoever is on the way, beside a byte stream that is
+	// encrypted above the Conn (grpc's TLS or ALTS credentials). It takes
+	// effect if both sides set it; Stats and the log then say so. With TLS
+	// below the Conn (dialer.Config.TLS, listener.Config.TLS) it is not
+	// needed: attachments are encrypted there. Default: they stay inside.
+	AllowPlaintextAttachments bool
+
 	// LandingTimeout is how long a landing may go without a completion
 	// before it is aborted. Default 30 s, negative: for ever.
 	LandingTimeout time.Duration

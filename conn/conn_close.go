@@ -56,6 +56,7 @@ type endings struct {
 	holds *atomic.Int64
 	idle  chan struct{} // has a token when offers, landings or holds have become fewer
 	once  sync.Once
+	bulk  sync.Once     // closes the bulk lanes early
 	done  chan struct{} // everything is given back
 }
 
@@ -116,14 +117,22 @@ func (c *Conn) dropOffers() {
 	}
 }
 
+// ErrLanesLost is what Offload fails with once the bulk lane is lost. A
+// connection made anew has lanes again.
+var ErrLanesLost = errors.New("the bulk lane is lost")
+
 // bulkLost is told of a dead bulk lane. It costs the landings and offers; the
-// stream goes on.
+// stream goes on. It does not block and may be called under any lock.
 func (c *Conn) bulkLost(err error) {
-	if c.ending.peer.get() != nil || !c.ending.lanes.set(fmt.Errorf("conn: bulk lane to %v lost: %w", c.RemoteAddr(), err)) {
-		return
+	if c.ending.lanes.set(fmt.Errorf("conn: connection to %v: %w: %w", c.RemoteAddr(), ErrLanesLost, err)) {
+		c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; attachments stay inside messages", "remote", c.RemoteAddr().String(), "err", err)
 	}
-	c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; attachments stay inside messages", "remote", c.RemoteAddr().String(), "err", err)
-	go c.closeBulk()
+	c.ending.bulk.Do(func() {
+		go func() {
+			c.dropOffers()
+			c.closeBulk()
+		}()
+	})
 }
 
 // closeBulk closes the bulk lanes and ends all that depended on them. It runs
@@ -164,6 +173,9 @@ func (c *Conn) finishLanes() {
 	if err := c.ending.failed.get(); err != nil {
 		c.d.cfg.Logger.Warn("gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
 		c.stream.Close()
+		if c.lost != nil {
+			c.lost(err)
+		}
 	}
 	if c.control != nil {
 		c.linger()

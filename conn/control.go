@@ -18,7 +18,7 @@ const (
 
 // control is the control lane: frames out by send, frames in to the Conn's
 // handle. Nothing here waits: frames that find no credit or no block queue in
-// pending, whose length the Conn's own landings bound, not the peer.
+// pending. A peer that lets it grow beyond all use loses the Conn.
 type control struct {
 	c *Conn
 	l *Lane
@@ -50,10 +50,17 @@ func (k *control) send(f frame) {
 	if k.ended {
 		return
 	}
+	if len(k.pending) > maxPending {
+		k.c.fail(fmt.Errorf("control lane: %d frames wait for credits that the peer does not return", len(k.pending)))
+		return
+	}
 	k.ended = f.typ == frameConnEnd
 	k.pending = append(k.pending, f)
 	k.flush()
 }
+
+// maxPending bounds the frames that wait for the peer's credits.
+const maxPending = 1 << 16
 
 // maxReplies bounds the replies that a peer can make queue up by asking without
 // taking the answers.
@@ -116,7 +123,7 @@ func (k *control) complete(wc *ibverbs.WC) {
 	recv := wc.WRID&wridRecv != 0
 	switch {
 	case wc.Status != ibverbs.WCSuccess:
-		k.c.controlLost(&ibverbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum})
+		k.c.controlLost(k.l.failure(wc))
 	case recv:
 		if err := k.receive(i, wc.ByteLen); err != nil {
 			k.c.fail(fmt.Errorf("control lane: %w", err))

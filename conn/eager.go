@@ -37,6 +37,7 @@ type eager struct {
 	c      *Conn
 	l      *Lane
 	tokens *gpubuf.Slice // what precedes each outstanding push, by slot
+	stager stager
 
 	mu      sync.Mutex         // taken before Offer.mu and stager.mu
 	credits int                // blocks that the peer has free; guarded by mu
@@ -65,7 +66,7 @@ func newEager(c *Conn, l *Lane) (*eager, error) {
 		return nil, err
 	}
 	e := &eager{
-		c: c, l: l, tokens: tokens, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
+		c: c, l: l, tokens: tokens, stager: stager{d: c.d, quota: eagerDepth}, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
 		held: make(map[Token]pushed), waiting: make(map[Token]*Landing),
 	}
 	for i := range e.slots {
@@ -86,26 +87,42 @@ func (c *Conn) Push(o *Offer) bool {
 }
 
 func (e *eager) push(o *Offer) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.dead || e.credits == 0 || len(e.free) == 0 || !o.read() {
+	i, ok := e.reserve(o)
+	if !ok {
 		return false
 	}
 	slot := sendSlot{offer: o}
-	sge, err := e.source(o, &slot)
-	if err == nil {
-		err = e.post(o.token, slot, sge)
+	payload, err := e.source(o, &slot)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.slots[i] = slot
+	if err == nil && !e.dead {
+		err = e.post(i, o.token, payload)
 	}
-	if err != nil {
-		e.c.send[0].stager.put(slot.block)
-		o.readDone()
+	if err != nil || e.dead {
+		e.finish(i)
+		e.credits++
 		return false
 	}
+	e.c.stats.pushed.Add(1)
 	return true
 }
 
-// source returns where the bytes of o are, in a staging block if they must be.
-// mu is held.
+// reserve takes a slot, a credit and the right to read o.
+func (e *eager) reserve(o *Offer) (i int, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead || e.credits == 0 || len(e.free) == 0 || !o.read() {
+		return 0, false
+	}
+	i = e.free[len(e.free)-1]
+	e.free = e.free[:len(e.free)-1]
+	e.credits--
+	return i, true
+}
+
+// source returns where the bytes of o are, after a copy to a staging block if
+// they must be in one.
 func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
 	if o.flags&OfferStaged == 0 {
 		return e.c.d.regions.sge(o.src, 0, uint32(o.size))
@@ -113,7 +130,7 @@ func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
 	if int(o.size) > e.c.d.cfg.StagingBlock {
 		return ibverbs.SGE{}, errStaged
 	}
-	if slot.block = e.c.send[0].stager.get(); slot.block == nil {
+	if slot.block = e.stager.get(); slot.block == nil {
 		return ibverbs.SGE{}, gpubuf.ErrOutOfMemory
 	}
 	if err := o.src.CopyOut(slot.block.HostBytes()[:o.size], 0); err != nil {
@@ -122,23 +139,15 @@ func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
 	return e.c.d.regions.sge(slot.block, 0, uint32(o.size))
 }
 
-// post sends a token and its payload. mu is held.
-func (e *eager) post(token Token, slot sendSlot, payload ibverbs.SGE) error {
-	i := e.free[len(e.free)-1]
+// post sends a token and its payload from slot i. mu is held.
+func (e *eager) post(i int, token Token, payload ibverbs.SGE) error {
 	at := int64(i * len(token))
 	copy(e.tokens.HostBytes()[at:], token[:])
 	head, err := e.c.d.regions.sge(e.tokens, at, uint32(len(token)))
 	if err != nil {
 		return err
 	}
-	if err := e.l.postSendList(uint64(i), []ibverbs.SGE{head, payload}, ibverbs.WRSend, 0); err != nil {
-		return err
-	}
-	e.free = e.free[:len(e.free)-1]
-	e.slots[i] = slot
-	e.credits--
-	e.c.stats.pushed.Add(1)
-	return nil
+	return e.l.postSendList(uint64(i), []ibverbs.SGE{head, payload}, ibverbs.WRSend, 0)
 }
 
 // complete takes one completion of the lane.
@@ -146,8 +155,9 @@ func (e *eager) complete(wc *ibverbs.WC) {
 	i := int(wc.WRID &^ wridRecv)
 	switch {
 	case wc.Status != ibverbs.WCSuccess:
-		e.c.bulkLost(&ibverbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum})
+		e.c.bulkLost(e.l.failure(wc))
 	case wc.WRID&wridRecv == 0:
+		e.c.stats.sends.Add(1)
 		e.mu.Lock()
 		e.finish(i)
 		e.mu.Unlock()
@@ -163,7 +173,7 @@ func (e *eager) finish(i int) {
 	s := e.slots[i]
 	e.slots[i] = sendSlot{}
 	e.free = append(e.free, i)
-	e.c.send[0].stager.put(s.block)
+	e.stager.put(s.block)
 	s.offer.readDone()
 }
 

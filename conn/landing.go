@@ -170,12 +170,30 @@ func (l *Landing) stalled() {
 	l.c.recv.cancel(l, fmt.Errorf("no byte of the attachment arrived for %v from %v", l.c.d.cfg.LandingTimeout, l.c.RemoteAddr()))
 }
 
+// patience is how long the next completion may take: for ever while nothing is
+// asked for, since other landings have their turns then.
+func (l *Landing) patience() time.Duration {
+	if l.open == 0 {
+		return 0
+	}
+	return l.c.d.cfg.LandingTimeout
+}
+
 // watchDrain closes the Conn if the peer does not answer the landing's open
-// requests in time: its memory cannot be given back before. bulkRecv.mu is
-// held.
+// requests and nothing else arrives either: its memory cannot be given back
+// before. bulkRecv.mu is held.
 func (l *Landing) watchDrain() {
-	bound := l.c.d.cfg.DrainTimeout
+	bound, b := l.c.d.cfg.DrainTimeout, l.c.recv
+	seen := b.progress
 	l.timer = time.AfterFunc(bound, func() {
-		l.c.fail(fmt.Errorf("the peer did not answer a cancelled request for %v", bound))
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch {
+		case l.open == 0:
+		case b.progress != seen:
+			l.watchDrain()
+		default:
+			l.c.fail(fmt.Errorf("the peer did not answer a cancelled request for %v", bound))
+		}
 	})
 }

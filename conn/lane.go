@@ -96,8 +96,9 @@ type Lane struct {
 	started atomic.Bool
 	polled  sync.WaitGroup // the polling goroutine
 
-	closeOnce sync.Once
-	closeErr  error
+	closing  atomic.Bool
+	closed   chan struct{} // closed when close has returned
+	closeErr error         // written before closed is closed
 }
 
 // Work request ids of the lanes with blocks: the index of the block, sends
@@ -122,7 +123,7 @@ func (d *Domain) newLane(kind LaneKind) (*Lane, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
-	l := &Lane{d: d, kind: kind, shape: kind.shape(), psn: randomPSN(), drained: make(chan struct{}, 1)}
+	l := &Lane{d: d, kind: kind, shape: kind.shape(), psn: randomPSN(), drained: make(chan struct{}, 1), closed: make(chan struct{})}
 	if err := l.open(); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("conn: making the %v lane: %w", kind, err)
@@ -201,6 +202,9 @@ func attach(w *soft.Wire, lanes []*Lane, peers []QPInfo) error {
 	}
 	for i, l := range lanes {
 		if err := l.connect(peers[i]); err != nil {
+			if w.Err() != nil { // the peer is gone already
+				return fmt.Errorf("%w: %w", w.Err(), err)
+			}
 			return err
 		}
 	}
@@ -352,6 +356,16 @@ func (l *Lane) poll(handle func(*ibverbs.WC)) error {
 	}
 }
 
+// failure is the error of a completion that failed, with what the wire says of
+// it.
+func (l *Lane) failure(wc *ibverbs.WC) error {
+	err := &ibverbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum}
+	if l.wire == nil || l.wire.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, l.wire.Err())
+}
+
 func (l *Lane) signalDrained() {
 	select {
 	case l.drained <- struct{}{}:
@@ -364,7 +378,11 @@ func (l *Lane) signalDrained() {
 // memory once Close has returned. It is idempotent and must not be called from
 // the lane's polling goroutine.
 func (l *Lane) Close() error {
-	l.closeOnce.Do(func() { l.closeErr = l.close() })
+	if !l.closing.Swap(true) {
+		l.closeErr = l.close()
+		close(l.closed)
+	}
+	<-l.closed
 	return l.closeErr
 }
 

@@ -105,17 +105,35 @@ func (o *Offer) Withdraw() {
 	}
 }
 
-// watchDrain closes the Conns whose sends do not finish in time. mu is held.
+// watchDrain closes the Conns that finish no send at all while the offer waits
+// for some. mu is held.
 func (o *Offer) watchDrain(conns []*Conn) {
 	if len(conns) == 0 {
 		return
 	}
 	bound := conns[0].d.cfg.DrainTimeout
+	seen := sends(conns)
 	o.timer = time.AfterFunc(bound, func() {
-		for _, c := range conns {
-			c.fail(fmt.Errorf("sends of a withdrawn offer did not finish for %v", bound))
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		switch {
+		case o.gone:
+		case sends(conns) != seen:
+			o.watchDrain(conns)
+		default:
+			for _, c := range conns {
+				c.fail(fmt.Errorf("sends of a withdrawn offer did not finish for %v", bound))
+			}
 		}
 	})
+}
+
+// sends returns how many sends have completed on the Conns.
+func sends(conns []*Conn) (n uint64) {
+	for _, c := range conns {
+		n += c.stats.sends.Load()
+	}
+	return n
 }
 
 // drain gives the source back. mu is held.

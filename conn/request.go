@@ -29,6 +29,10 @@ func (r request) valid(maxMsg uint32) bool {
 		r.offset <= 1<<62
 }
 
+// shortest is the least that a turn leaves for the next. NICs scatter shorter
+// messages by CPU, which device memory does not stand.
+const shortest = 4096
+
 // layout cuts n bytes from off into messages of nearly the same size, at most
 // chunk: a short remainder would be the kind of message that NICs scatter by
 // CPU, which must not happen to device memory.

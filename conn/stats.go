@@ -26,7 +26,7 @@ type Stats struct {
 
 // counters are the numbers behind Stats.
 type counters struct {
-	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed atomic.Uint64
+	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, sends atomic.Uint64
 }
 
 // Stats returns a snapshot.

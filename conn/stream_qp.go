@@ -105,7 +105,7 @@ func wake(ch chan struct{}) {
 func (s *qpStream) complete(wc *ibverbs.WC) {
 	switch {
 	case wc.Status != ibverbs.WCSuccess:
-		s.fail(&ibverbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum})
+		s.fail(s.l.failure(wc))
 	case wc.WRID&wridRecv != 0:
 		if err := s.receive(int(wc.WRID&^wridRecv), wc.ByteLen, wc.Imm); err != nil {
 			s.fail(err)
@@ -168,11 +168,18 @@ func (s *qpStream) finish(drained <-chan struct{}) {
 	case <-drained:
 	case <-bound.C:
 	}
-	s.readLock.Lock() // Read and Write are woken, and use the lane's blocks
-	s.writeLock.Lock()
+	s.awaitCalls()
 	s.l.Close()
-	s.writeLock.Unlock()
-	s.readLock.Unlock()
+}
+
+// awaitCalls waits until no Read or Write uses the lane's blocks any more. They
+// are woken; those that come later find the stream closed, and must not wait for
+// the lane's end.
+func (s *qpStream) awaitCalls() {
+	s.readLock.Lock()
+	defer s.readLock.Unlock()
+	s.writeLock.Lock()
+	defer s.writeLock.Unlock()
 }
 
 // LocalAddr implements net.Conn.
@@ -218,5 +225,10 @@ func (s *qpStream) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, err
 		return nil, 0, err
 	}
 	b := pool.Get(size)
-	return b, s.take(*b), nil
+	n, err := s.take(*b)
+	if err != nil {
+		pool.Put(b)
+		return nil, 0, err
+	}
+	return b, n, nil
 }

@@ -19,7 +19,7 @@ func (s *qpStream) Read(b []byte) (int, error) {
 	if err := s.awaitReadable(); err != nil {
 		return 0, err
 	}
-	return s.take(b), nil
+	return s.take(b)
 }
 
 // awaitReadable waits until there are bytes to take. readLock is held.
@@ -54,10 +54,14 @@ func (s *qpStream) readErr() error {
 }
 
 // take copies arrived bytes to b and posts the blocks that are used up again.
-// readLock is held, and awaitReadable has returned nil.
-func (s *qpStream) take(b []byte) int {
+// readLock is held, and awaitReadable has returned nil; only Close can have
+// taken the bytes away since.
+func (s *qpStream) take(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return 0, net.ErrClosed
+	}
 	n := 0
 	for n < len(b) && len(s.arrived) > 0 {
 		m := &s.arrived[0]
@@ -70,7 +74,7 @@ func (s *qpStream) take(b []byte) int {
 		s.arrived = append(s.arrived[:0], s.arrived[1:]...)
 	}
 	s.sendBare()
-	return n
+	return n, nil
 }
 
 // receive takes the message in receive block i.

@@ -22,6 +22,9 @@ const (
 
 // dial connects and settles the mode.
 func (d *Dialer) dial(ctx context.Context, network, address string) (*conn.Conn, error) {
+	if d.cfg.TLS != nil {
+		return d.dialTLS(ctx, network, address)
+	}
 	sock, err := d.connect(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -30,19 +33,26 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*conn.Conn,
 		return d.plain(sock, reasonUnix, nil)
 	}
 	remote := sock.RemoteAddr().String()
-	if d.marks.has(remote) {
-		return d.plain(sock, reasonMarked, nil)
+	if reason := d.marks.find(remote); reason != "" {
+		return d.plain(sock, reason, nil)
 	}
-	res, err := d.shake(ctx, sock, remote)
+	return d.settle(ctx, sock, way{remote: remote})
+}
+
+// settle runs the handshake on sock, and dials again in plain if it fails. A
+// server that refuses by a TLS alert would refuse once more.
+func (d *Dialer) settle(ctx context.Context, sock net.Conn, w way) (*conn.Conn, error) {
+	res, err := d.shake(ctx, sock, w)
 	if err == nil {
-		return d.agreed(sock, res)
+		return d.agreed(sock, w, res)
 	}
 	sock.Close()
 	var busy *handshake.BusyError
-	if errors.As(err, &busy) || ctx.Err() != nil {
+	if errors.As(err, &busy) || handshake.IsAlert(err) || ctx.Err() != nil {
 		return nil, err
 	}
-	return d.redial(ctx, remote, err)
+	d.failed(w.remote, err)
+	return d.redial(ctx, w, err)
 }
 
 // connect opens one socket.
@@ -57,7 +67,7 @@ func (d *Dialer) connect(ctx context.Context, network, address string) (net.Conn
 
 // shake runs the handshake on sock. Joins go to the address that sock is
 // connected to.
-func (d *Dialer) shake(ctx context.Context, sock net.Conn, remote string) (*handshake.Result, error) {
+func (d *Dialer) shake(ctx context.Context, sock net.Conn, w way) (*handshake.Result, error) {
 	timeout := d.cfg.HandshakeTimeout
 	if end, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(end)/3)
@@ -65,12 +75,12 @@ func (d *Dialer) shake(ctx context.Context, sock net.Conn, remote string) (*hand
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c := handshake.Client{
-		Self: handshake.SelfOf(d.domain),
+		Self: d.self(),
 		NewLane: func(kind conn.LaneKind) (handshake.Lane, error) {
 			return d.domain.NewLane(kind)
 		},
-		DialJoin: func(ctx context.Context) (net.Conn, error) {
-			return d.connect(ctx, "tcp", remote)
+		DialJoin: func(ctx context.Context, direct string) (net.Conn, error) {
+			return d.dialJoin(ctx, sock, w, direct)
 		},
 		Hook: d.hook,
 	}
@@ -80,17 +90,17 @@ func (d *Dialer) shake(ctx context.Context, sock net.Conn, remote string) (*hand
 // redial connects once more to where the handshake failed, in plain. The server
 // is marked once it has answered as a plain one does, unless it had shown itself
 // to be gdrpc.
-func (d *Dialer) redial(ctx context.Context, remote string, failure error) (*conn.Conn, error) {
+func (d *Dialer) redial(ctx context.Context, w way, failure error) (*conn.Conn, error) {
 	if err := d.reachable(conn.PathInline, failure.Error()); err != nil {
 		return nil, err
 	}
-	sock, err := d.connect(ctx, "tcp", remote)
+	sock, err := d.open(ctx, w, handshake.ProtoHTTP2)
 	if err != nil {
 		return nil, fmt.Errorf("%w; dialled again after: %v", bare(err), failure)
 	}
 	firstRead := func(b []byte) {
 		if handshake.IsPlain(b) {
-			d.marks.set(remote)
+			d.marks.set(w.remote, reasonMarked)
 		}
 	}
 	var e *handshake.Error
@@ -116,9 +126,9 @@ func (d *Dialer) plain(sock net.Conn, reason string, firstRead func([]byte)) (*c
 }
 
 // agreed makes the Conn that the handshake agreed on.
-func (d *Dialer) agreed(sock net.Conn, res *handshake.Result) (*conn.Conn, error) {
+func (d *Dialer) agreed(sock net.Conn, w way, res *handshake.Result) (*conn.Conn, error) {
 	best, reason := conn.PathInline, res.Reason
-	if res.Mode == conn.ModeSoftJoined {
+	if res.Mode != conn.ModePlain {
 		best, reason = conn.PathSoft, "the lanes run over TCP"
 	}
 	if err := d.reachable(best, reason); err != nil {
@@ -126,26 +136,27 @@ func (d *Dialer) agreed(sock net.Conn, res *handshake.Result) (*conn.Conn, error
 		res.Close()
 		return nil, err
 	}
-	return d.newConn(res.Setup(sock, true))
+	var c *conn.Conn
+	s, err := res.Setup(sock, true)
+	if err == nil {
+		born := time.Now()
+		s.Lost = func(err error) { d.lost(w.remote, time.Since(born), err) }
+		c, err = d.newConn(s)
+	}
+	if err != nil {
+		d.failed(w.remote, err)
+		return nil, err
+	}
+	d.failures.clear(w.remote)
+	return c, nil
 }
 
 // newConn hands everything in s over to a Conn, which logs its line.
 func (d *Dialer) newConn(s conn.Setup) (*conn.Conn, error) {
 	if d.hook != nil {
 		if err := d.hook(stepConn); err != nil {
-			return nil, errors.Join(err, closeSetup(s))
+			return nil, errors.Join(err, handshake.CloseSetup(s))
 		}
 	}
 	return conn.New(d.domain, s)
-}
-
-// closeSetup closes what a Setup holds.
-func closeSetup(s conn.Setup) error {
-	if s.Control != nil {
-		s.Control.Close()
-	}
-	for _, l := range s.Bulk {
-		l.Close()
-	}
-	return s.Stream.Close()
 }

@@ -277,6 +277,8 @@ func TestConfig(t *testing.T) {
 		want string
 	}{
 		{"handshake timeout", Config{HandshakeTimeout: -1}, "dialer: Config.HandshakeTimeout -1ns"},
+		{"bulk joins", Config{BulkJoins: 17}, "dialer: Config.BulkJoins 17: want at most 16"},
+		{"no lanes", Config{BulkJoins: -1, NoShared: true}, "dialer: Config.BulkJoins is negative and Config.NoShared is set: no lanes are possible"},
 		{"both", Config{Domain: domain, Conn: quiet}, "dialer: Config.Conn has no effect on Config.Domain"},
 		{"conn", Config{Conn: conn.Config{StagingBlock: 5}}, "dialer: conn: Config.StagingBlock 5"},
 	}

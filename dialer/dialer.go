@@ -2,6 +2,7 @@ package dialer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -25,14 +26,34 @@ type Config struct {
 	// is set.
 	Conn conn.Config
 
+	// TLS, if set, has every socket of a connection run inside TLS, lanes
+	// and all; then nothing is sent in clear to anyone. Its ServerName is
+	// the name that the server's certificate must be for. Default: the host of
+	// the address that is dialled, which with grpc's default resolver is an
+	// IP address. NextProtos is the Dialer's own.
+	TLS *tls.Config
+
 	// HandshakeTimeout bounds the handshake, as does a third of the time
 	// left in the dialling context. Default 3 s.
 	HandshakeTimeout time.Duration
 
 	// PlainTTL is how long dials to a server that is no gdrpc server stay
-	// plain before the next one tries a handshake again. Default 1 min,
+	// plain before the next one tries a handshake again, and so dials to an
+	// address at which three handshakes in a row have failed. Default 1 min,
 	// negative: each dial tries.
 	PlainTTL time.Duration
+
+	// BulkJoins is how many bulk lanes a connection asks for, each on a
+	// further socket, over which large attachments are spread; it gets no
+	// more than the server allows (listener.Config.MaxBulkJoins). From 1 to
+	// 16. Default 1, negative: no further sockets are opened, and lanes share
+	// the connection's own.
+	BulkJoins int
+
+	// NoShared rules out that lanes share the connection's own socket where
+	// further sockets do not reach the server, behind a load balancer say:
+	// such a connection has no lanes.
+	NoShared bool
 }
 
 const (
@@ -46,8 +67,12 @@ type Dialer struct {
 	domain *conn.Domain
 	own    bool // domain is to be closed with the Dialer
 	tcp    net.Dialer
+	lookup lookup
 	marks  marks
-	hook   handshake.Hook // nil outside tests
+
+	failures failures       // of handshakes
+	deaths   failures       // of connections just made
+	hook     handshake.Hook // nil outside tests
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -75,6 +100,7 @@ func New(cfg *Config) (*Dialer, error) {
 		}
 		d.own = true
 	}
+	d.lookup = net.DefaultResolver.LookupNetIP
 	d.marks.ttl = d.cfg.PlainTTL
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
@@ -90,6 +116,15 @@ func (c *Config) complete() error {
 	}
 	if c.HandshakeTimeout < 0 {
 		return fmt.Errorf("dialer: Config.HandshakeTimeout %v: want a positive duration; a handshake is always bounded", c.HandshakeTimeout)
+	}
+	if c.BulkJoins == 0 {
+		c.BulkJoins = 1
+	}
+	if c.BulkJoins > handshake.MaxBulkJoins {
+		return fmt.Errorf("dialer: Config.BulkJoins %d: want at most %d", c.BulkJoins, handshake.MaxBulkJoins)
+	}
+	if c.BulkJoins < 0 && c.NoShared {
+		return errors.New("dialer: Config.BulkJoins is negative and Config.NoShared is set: no lanes are possible; leave one of them out")
 	}
 	if c.Domain != nil && !reflect.ValueOf(c.Conn).IsZero() {
 		return errors.New("dialer: Config.Conn has no effect on Config.Domain: set one of them")

@@ -1,10 +1,13 @@
 package dialer
 
 import (
+	"net"
 	"testing"
+	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/internal/handshake"
+	"github.com/gdrpc/gdrpc/listener"
 	"github.com/stretchr/testify/require"
 )
 
@@ -12,32 +15,48 @@ import (
 // caller gets a connection that works all the same, by the same TCP connection
 // or another one, or a clean error.
 func TestInjectedFailures(t *testing.T) {
+	tests := []struct {
+		name string
+		cfg  Config
+		mode conn.Mode
+	}{
+		{"joined", Config{}, conn.ModeSoftJoined},
+		{"joined only", Config{NoShared: true}, conn.ModeSoftJoined},
+		{"striped", Config{BulkJoins: 3}, conn.ModeSoftJoined},
+		{"shared", Config{BulkJoins: -1}, conn.ModeSoftShared},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { injectFailures(t, tt.cfg, tt.mode) })
+	}
+}
+
+func injectFailures(t *testing.T, cfg Config, mode conn.Mode) {
 	l := listen(t)
-	d := newDialer(t, Config{})
+	d := newDialer(t, cfg)
 	var all recorder
 	d.hook = all.hook
 	c, err := d.dialTest(t, l.Addr().String())
 	require.NoError(t, err)
 	requireBytes(t, c, accept(t, l))
-	require.Greater(t, len(all.steps), 10)
+	require.Equal(t, mode, c.Stats().Mode)
+	require.GreaterOrEqual(t, len(all.steps), 10)
 	for _, at := range all.steps {
-		t.Run(string(at), func(t *testing.T) { injectFailure(t, at) })
+		t.Run(string(at), func(t *testing.T) { injectFailure(t, cfg, mode, at) })
 	}
 }
 
-func injectFailure(t *testing.T, at handshake.Step) {
+func injectFailure(t *testing.T, cfg Config, mode conn.Mode, at handshake.Step) {
 	l := listen(t)
-	d := newDialer(t, Config{})
+	d := newDialer(t, cfg)
 	d.hook = (&recorder{failAt: at}).hook
 	c, err := d.dialTest(t, l.Addr().String())
-	if at == stepConn {
+	if at == stepConn || at == "attaching the shared lanes" {
 		require.ErrorIs(t, err, errInjected)
-		_, err := accept(t, l).Read(make([]byte, 1))
-		require.Error(t, err)
+		requireEnds(t, l)
 		return
 	}
 	require.NoError(t, err)
-	require.Equal(t, conn.ModePlain, c.Stats().Mode)
+	require.GreaterOrEqual(t, c.Stats().Mode, mode)
 	require.Contains(t, c.Stats().Reason, "injected")
 	_, err = c.Write([]byte("PRI"))
 	require.NoError(t, err)
@@ -46,4 +65,32 @@ func injectFailure(t *testing.T, at handshake.Step) {
 	_, gdrpc := s.(*conn.Conn)
 	require.Equal(t, gdrpc, c.Gdrpc(), "on the same TCP connection both know each other")
 	requireBytes(t, c, s)
+}
+
+// requireEnds checks that the server sees the end of the one connection that it
+// has made, unless it saw that before it had made it.
+func requireEnds(t *testing.T, l *listener.Listener) {
+	t.Helper()
+	accepted := make(chan net.Conn)
+	go func() {
+		defer close(accepted)
+		if c, err := l.Accept(); err == nil {
+			accepted <- c
+		}
+	}()
+	for {
+		select {
+		case c := <-accepted:
+			defer c.Close()
+			_, err := c.Read(make([]byte, 1))
+			require.Error(t, err)
+			return
+		case <-time.After(time.Millisecond):
+			if l.Stats().Refused.LaneFailed > 0 {
+				require.NoError(t, l.Close())
+				<-accepted
+				return
+			}
+		}
+	}
 }

@@ -9,37 +9,42 @@ import (
 // knowledge is not worth keeping: those dials try a handshake again.
 const maxMarks = 4096
 
-// marks are the addresses of servers that are no gdrpc servers, each until it
-// is to be tried again.
+// marks are the addresses at which dials are plain, each until a handshake is to
+// be tried again.
 type marks struct {
 	ttl time.Duration    // negative: nothing is marked
 	now func() time.Time // nil: time.Now
 
 	mu    sync.Mutex
-	until map[string]time.Time // guarded by mu
+	until map[string]mark // guarded by mu
+}
+
+type mark struct {
+	time   time.Time
+	reason string
 }
 
 // set marks an address from now on for the TTL.
-func (m *marks) set(addr string) {
+func (m *marks) set(addr, reason string) {
 	if m.ttl < 0 {
 		return
 	}
-	now := m.clock()
+	now := clock(m.now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.until == nil {
-		m.until = make(map[string]time.Time)
+		m.until = make(map[string]mark)
 	}
 	if len(m.until) >= maxMarks {
 		m.prune(now)
 	}
-	m.until[addr] = now.Add(m.ttl)
+	m.until[addr] = mark{now.Add(m.ttl), reason}
 }
 
 // prune drops what is over, or all if nothing is. The caller holds mu.
 func (m *marks) prune(now time.Time) {
-	for a, t := range m.until {
-		if !now.Before(t) {
+	for a, k := range m.until {
+		if !now.Before(k.time) {
 			delete(m.until, a)
 		}
 	}
@@ -48,22 +53,23 @@ func (m *marks) prune(now time.Time) {
 	}
 }
 
-// has reports whether an address is marked, and drops a mark that is over.
-func (m *marks) has(addr string) bool {
-	now := m.clock()
+// find returns why an address is marked, "" if it is not, and drops a mark that
+// is over.
+func (m *marks) find(addr string) (reason string) {
+	now := clock(m.now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t, ok := m.until[addr]
-	if ok && !now.Before(t) {
+	k, ok := m.until[addr]
+	if ok && !now.Before(k.time) {
 		delete(m.until, addr)
-		ok = false
+		return ""
 	}
-	return ok
+	return k.reason
 }
 
-func (m *marks) clock() time.Time {
-	if m.now != nil {
-		return m.now()
+func clock(now func() time.Time) time.Time {
+	if now != nil {
+		return now()
 	}
 	return time.Now()
 }

@@ -29,6 +29,27 @@ func TestSoftJoined(t *testing.T) {
 	require.Zero(t, st.Handshakes+st.Silent)
 }
 
+// TestSoftShared: a client that is not let join shares its connection.
+func TestSoftShared(t *testing.T) {
+	l := listen(t, Config{MaxBulkJoins: -1})
+	c := dialGdrpc(t, l)
+	s, ok := accept(t, l).(*conn.Conn)
+	require.True(t, ok)
+	requireBytes(t, c, s)
+	for _, side := range []*conn.Conn{c, s} {
+		require.Equal(t, conn.ModeSoftShared, side.Stats().Mode)
+		require.Equal(t, "joins refused: the peer does not offer them; soft-shared", side.Stats().Reason)
+		require.True(t, side.Gdrpc())
+	}
+	st := l.Stats()
+	require.EqualValues(t, 1, st.SoftShared)
+	require.Zero(t, st.Joins+st.SoftJoined+st.Plain)
+	require.Equal(t, c.RemoteAddr(), l.Addr())
+	require.Equal(t, c.LocalAddr().String(), s.RemoteAddr().String())
+	require.NoError(t, c.Close())
+	requireEnd(t, s)
+}
+
 // remembering is an inner listener that notes what it hands out, and fails
 // with the errors that it is given first.
 type remembering struct {

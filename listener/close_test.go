@@ -60,6 +60,10 @@ func TestConfig(t *testing.T) {
 		want string
 	}{
 		{"handshake timeout", Config{HandshakeTimeout: -1}, "listener: Config.HandshakeTimeout -1ns"},
+		{"bulk joins", Config{MaxBulkJoins: 17}, "listener: Config.MaxBulkJoins 17: want at most 16"},
+		{"no lanes", Config{MaxBulkJoins: -1, NoShared: true}, "listener: Config.MaxBulkJoins is negative and Config.NoShared is set: no lanes are possible"},
+		{"advertise", Config{Advertise: []string{"10.0.0.1"}}, `listener: Config.Advertise "10.0.0.1": missing port in address`},
+		{"advertise five", Config{Advertise: make([]string, 5)}, "listener: Config.Advertise has 5 addresses: want at most 4"},
 		{"both", Config{Domain: d, Conn: quiet}, "listener: Config.Conn has no effect on Config.Domain"},
 		{"conn", Config{Conn: conn.Config{StagingBlock: 5}}, "listener: conn: Config.StagingBlock 5"},
 	}

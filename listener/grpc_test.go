@@ -92,6 +92,9 @@ func TestGRPC(t *testing.T) {
 			addr, ok := (<-s.local).(*conn.Addr)
 			require.True(t, ok)
 			require.Equal(t, conn.ModeSoftJoined, addr.Conn().Stats().Mode)
+			if tt.name == "TLS" { // above the Conn: no attachment would leave it
+				require.Contains(t, addr.Conn().Stats().Offload, "the byte stream is not plain HTTP/2")
+			}
 			require.EqualValues(t, 1, l.Stats().SoftJoined)
 			require.Zero(t, l.Stats().Original)
 		})

@@ -27,16 +27,8 @@ const stepConn = handshake.Step("making the Conn")
 
 // handle is the life of one socket until Accept, a session, or the end.
 func (l *Listener) handle(c net.Conn) {
-	entry, evicted := l.silent.add(c)
-	l.evict(evicted)
-	sock, head, err := sniff(c, l.cfg.SniffTimeout)
-	if !l.silent.remove(entry) {
-		c.Close() // evicted
-		return
-	}
-	if err != nil {
-		c.Close()
-		l.refuse(c, handshake.KindOf(sniffError(err)), err)
+	sock, head, ok := l.look(c, l.cfg.SniffTimeout, l.told)
+	if !ok || l.divert(sock, head) {
 		return
 	}
 	if differs, _ := handshake.Match(head); differs {
@@ -45,6 +37,24 @@ func (l *Listener) handle(c net.Conn) {
 		return
 	}
 	l.admit(sock, handshake.Type(head[handshake.MagicSize]))
+}
+
+// look sniffs at c as one of the silent sockets. It closes c unless that tells
+// what c is.
+func (l *Listener) look(c net.Conn, timeout time.Duration, told func([]byte) bool) (net.Conn, []byte, bool) {
+	entry, evicted := l.silent.add(c)
+	l.evict(evicted)
+	sock, head, err := sniff(c, timeout, told)
+	if !l.silent.remove(entry) {
+		c.Close() // evicted
+		return nil, nil, false
+	}
+	if err != nil {
+		c.Close()
+		l.refuse(c, handshake.KindOf(sniffError(err)), err)
+		return nil, nil, false
+	}
+	return sock, head, true
 }
 
 // sniffError sorts an error of sniff as one of a handshake.
@@ -95,15 +105,23 @@ func (l *Listener) hello(ctx context.Context, sock net.Conn) *conn.Conn {
 		l.refuse(sock, handshake.KindOf(err), err)
 		return nil
 	}
-	c, err := l.newConn(res.Setup(unwrap(sock), false))
+	s, err := res.Setup(unwrap(sock), false)
+	if err != nil { // the client may have gone already
+		l.refuse(sock, handshake.KindOf(err), err)
+		return nil
+	}
+	c, err := l.newConn(s)
 	if err != nil {
 		l.counts.failed.Add(1)
 		l.domain.Config().Logger.Error("gdrpc: making an accepted connection", "remote", fmt.Sprint(sock.RemoteAddr()), "err", err)
 		return nil
 	}
-	if res.Mode == conn.ModePlain {
+	switch res.Mode {
+	case conn.ModePlain:
 		l.counts.plain.Add(1)
-	} else {
+	case conn.ModeSoftShared:
+		l.counts.softShared.Add(1)
+	default:
 		l.counts.softJoined.Add(1)
 	}
 	return c
@@ -113,21 +131,10 @@ func (l *Listener) hello(ctx context.Context, sock net.Conn) *conn.Conn {
 func (l *Listener) newConn(s conn.Setup) (*conn.Conn, error) {
 	if l.hook != nil {
 		if err := l.hook(stepConn); err != nil {
-			return nil, errors.Join(err, closeSetup(s))
+			return nil, errors.Join(err, handshake.CloseSetup(s))
 		}
 	}
 	return conn.New(l.domain, s)
-}
-
-// closeSetup closes what a Setup holds.
-func closeSetup(s conn.Setup) error {
-	if s.Control != nil {
-		s.Control.Close()
-	}
-	for _, l := range s.Bulk {
-		l.Close()
-	}
-	return s.Stream.Close()
 }
 
 // join adds one socket to the session that it belongs to. It makes no

@@ -2,6 +2,7 @@ package listener
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -26,8 +27,25 @@ type Config struct {
 	// is set.
 	Conn conn.Config
 
-	// HandshakeTimeout bounds a handshake, from the first bytes on.
-	// Default 3 s.
+	// TLS, if set, has the Listener end the TLS of connections that begin
+	// with it, and requires TLS of all: a gdrpc peer's lanes run inside TLS
+	// too, and a stock client's connection reaches Accept as a *tls.Conn.
+	// gdrpc.TransportCredentials tells grpc of either's identity; any other
+	// credentials of grpc's would end a second TLS inside. NextProtos is the
+	// Listener's own. Default: TLS is passed on as it came.
+	TLS *tls.Config
+
+	// AllowClear, with TLS, lets connections in that are in clear, on the
+	// same port.
+	AllowClear bool
+
+	// PassStockTLS, with TLS, passes TLS connections whose client does not
+	// offer gdrpc on as they came, for credentials of grpc's to end:
+	// gdrpc.TransportCredentials(credentials.NewTLS(...)) serves both.
+	PassStockTLS bool
+
+	// HandshakeTimeout bounds a handshake, from the first bytes on, and that
+	// of TLS before it. Default 3 s.
 	HandshakeTimeout time.Duration
 
 	// SniffTimeout is how long a socket may take to send the bytes that
@@ -39,13 +57,29 @@ type Config struct {
 	MaxSilent int
 
 	// MaxHandshakes bounds the handshakes under way, not counting the
-	// further sockets that join them, of which there may be twice as many.
-	// Who exceeds it is told to come back. Default 256, negative: no bound.
+	// further sockets that join them, of which there may be 1 + MaxBulkJoins
+	// times as many. Who exceeds it is told to come back. Default 256, negative: no bound.
 	MaxHandshakes int
 
 	// MaxHandshakesPerSource is the same bound for one IPv4 address or
 	// IPv6 /64 prefix. Default: half of MaxHandshakes, negative: no bound.
 	MaxHandshakesPerSource int
+
+	// MaxBulkJoins bounds the bulk lanes of one connection, each on a
+	// further socket; a client gets no more than it asks for
+	// (dialer.Config.BulkJoins). From 1 to 16. Default 4, negative: no
+	// further sockets are taken, and lanes share the connection's own.
+	MaxBulkJoins int
+
+	// NoShared keeps a client whose further sockets do not reach this
+	// server from running the lanes over the connection's own socket: it
+	// gets a connection without lanes.
+	NoShared bool
+
+	// Advertise has up to 4 addresses (host:port) at which clients reach
+	// this very server and no other. A client whose further sockets were
+	// led to another server, by a load balancer, tries them. Default: none.
+	Advertise []string
 }
 
 const (
@@ -54,7 +88,7 @@ const (
 	defaultMaxSilent        = 4096
 	defaultMaxHandshakes    = 256
 
-	joinsPerHandshake = 2
+	defaultMaxBulkJoins = 4
 
 	// closeTimeout bounds Close's wait for the Listener's goroutines.
 	closeTimeout = 5 * time.Second
@@ -80,11 +114,13 @@ type Listener struct {
 	failed  chan struct{} // closed when the accept loop ended, with err
 	err     error         // why; guarded by failed
 
-	silent silent
-	hellos gate
-	joins  gate
-	busy   gate // sockets that are told so
-	counts counters
+	silent  silent
+	hellos  gate
+	joins   gate
+	tls     *tls.Config // nil: TLS is passed on; set before start
+	tlsGate gate        // TLS handshakes
+	busy    gate        // sockets that are told so
+	counts  counters
 }
 
 var _ net.Listener = (*Listener)(nil)
@@ -143,14 +179,16 @@ func prepare(inner net.Listener, cfg *Config) (*Listener, error) {
 
 // start begins to accept.
 func (l *Listener) start() {
-	l.server.Self = handshake.SelfOf(l.domain)
+	l.server.Self = l.cfg.self(l.domain)
 	l.server.NewLane = func(kind conn.LaneKind) (handshake.Lane, error) { return l.domain.NewLane(kind) }
 	l.server.Hook = l.hook
 	l.silent.max = l.cfg.MaxSilent
 	l.hellos.max, l.hellos.perSource = l.cfg.MaxHandshakes, l.cfg.MaxHandshakesPerSource
-	l.joins.max, l.joins.perSource = joinsPerHandshake*l.hellos.max, joinsPerHandshake*l.hellos.perSource
+	each := 1 + l.server.Self.BulkJoins // joins of one handshake
+	l.joins.max, l.joins.perSource = each*l.hellos.max, each*l.hellos.perSource
 	l.busy.max = maxBusy
 	l.busy.perSource = -1
+	l.startTLS()
 	l.tasks.Go(l.acceptAll)
 }
 
@@ -165,13 +203,17 @@ func (c *Config) complete() error {
 		perSource = (c.MaxHandshakes + 1) / 2
 	}
 	setDefault(&c.MaxHandshakesPerSource, perSource)
+	setDefault(&c.MaxBulkJoins, defaultMaxBulkJoins)
 	if c.HandshakeTimeout < 0 {
 		return fmt.Errorf("listener: Config.HandshakeTimeout %v: want a positive duration; a handshake is always bounded", c.HandshakeTimeout)
+	}
+	if err := c.completeTLS(); err != nil {
+		return err
 	}
 	if c.Domain != nil && !reflect.ValueOf(c.Conn).IsZero() {
 		return errors.New("listener: Config.Conn has no effect on Config.Domain: set one of them")
 	}
-	return nil
+	return c.checkLanes()
 }
 
 func setDefault[T comparable](field *T, value T) {

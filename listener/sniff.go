@@ -3,6 +3,7 @@ package listener
 import (
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/gdrpc/gdrpc/internal/handshake"
@@ -18,22 +19,25 @@ func told(b []byte) bool {
 	return differs || len(b) >= sniffSize
 }
 
-// sniff waits for the bytes that tell what c is, for at most timeout if that is
-// not negative. It returns them and the connection to go on with: c itself where
-// they could be looked at without being taken, else one that gives them back. An
-// end before them is io.EOF.
-func sniff(c net.Conn, timeout time.Duration) (net.Conn, []byte, error) {
+// sniff waits for the bytes of which told says that they tell what c is, for at
+// most timeout if that is not negative. It returns them and the connection to go
+// on with: c itself where they could be looked at without being taken, else one
+// that gives them back. An end before them is io.EOF.
+func sniff(c net.Conn, timeout time.Duration, told func([]byte) bool) (net.Conn, []byte, error) {
 	if timeout >= 0 {
 		c.SetReadDeadline(time.Now().Add(timeout))
 		defer c.SetReadDeadline(time.Time{})
 	}
 	if p, ok := peeker(c); ok {
-		head, err := peek(p)
+		head, err := peek(p, told)
 		return c, head, err
 	}
 	head := make([]byte, 0, sniffSize)
 	for !told(head) {
-		n, err := c.Read(head[len(head):sniffSize])
+		if len(head) == cap(head) { // only a ClientHello is longer
+			head = append(make([]byte, 0, maxClientHello), head...)
+		}
+		n, err := c.Read(head[len(head):cap(head)])
 		head = head[:len(head)+n]
 		if err != nil && !told(head) {
 			return nil, nil, err
@@ -41,6 +45,10 @@ func sniff(c net.Conn, timeout time.Duration) (net.Conn, []byte, error) {
 	}
 	return &prefixed{Conn: c, prefix: head}, head, nil
 }
+
+// looks holds buffers for single looks at what has come, so that a socket which
+// is waited for has none.
+var looks = sync.Pool{New: func() any { return new([maxClientHello]byte) }}
 
 // prefixed is a connection whose first bytes were read.
 type prefixed struct {

@@ -27,27 +27,32 @@ func peeker(c net.Conn) (syscall.RawConn, bool) {
 
 // peek waits for the bytes that tell what the connection is and leaves them on
 // the socket (recv(2), MSG_PEEK).
-func peek(raw syscall.RawConn) ([]byte, error) {
-	var buf [sniffSize]byte
-	var n int
+func peek(raw syscall.RawConn, told func([]byte) bool) ([]byte, error) {
+	var head []byte
 	var err error
 	waitErr := raw.Read(func(fd uintptr) (done bool) {
-		n, done, err = look(int(fd), buf[:])
+		buf := looks.Get().(*[maxClientHello]byte)
+		defer looks.Put(buf)
+		var n int
+		n, done, err = look(int(fd), buf[:], told)
+		if done && err == nil {
+			if !isTLS(buf[:n]) {
+				n = min(n, sniffSize)
+			}
+			head = append(head, buf[:n]...)
+		}
 		return done
 	})
 	if waitErr != nil {
 		return nil, waitErr
 	}
-	if err != nil {
-		return nil, err
-	}
-	return buf[:n:n], nil
+	return head, err
 }
 
 // look takes one look. The runtime's poller is edge-triggered and the bytes
 // stay where they are, so an end behind too few of them makes no later event:
 // each look that does not tell asks for it.
-func look(fd int, buf []byte) (n int, done bool, err error) {
+func look(fd int, buf []byte, told func([]byte) bool) (n int, done bool, err error) {
 	for {
 		n, _, err = unix.Recvfrom(fd, buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		if err != unix.EINTR {
@@ -64,14 +69,14 @@ func look(fd int, buf []byte) (n int, done bool, err error) {
 	case told(buf[:n]):
 		return n, true, nil
 	case ended(fd):
-		return recheck(fd, buf)
+		return recheck(fd, buf, told)
 	}
 	return n, false, nil
 }
 
 // recheck looks once more after the end was seen: bytes may have come between
 // the look and the question, and none can come any more.
-func recheck(fd int, buf []byte) (int, bool, error) {
+func recheck(fd int, buf []byte, told func([]byte) bool) (int, bool, error) {
 	n, _, err := unix.Recvfrom(fd, buf, unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	if err == nil && told(buf[:n]) {
 		return n, true, nil

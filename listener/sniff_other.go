@@ -11,4 +11,4 @@ import (
 func peeker(net.Conn) (syscall.RawConn, bool) { return nil, false }
 
 // peek is not reached.
-func peek(syscall.RawConn) ([]byte, error) { panic("BUG: peek without a peeker") }
+func peek(syscall.RawConn, func([]byte) bool) ([]byte, error) { panic("BUG: peek without a peeker") }

@@ -8,9 +8,11 @@ import (
 
 // Stats counts what came of the sockets that a Listener has accepted.
 type Stats struct {
-	SoftJoined uint64 // gdrpc connections with lanes
+	SoftJoined uint64 // gdrpc connections with lanes on further sockets
+	SoftShared uint64 // gdrpc connections with lanes on the same socket
 	Plain      uint64 // gdrpc connections without lanes
 	Original   uint64 // other connections, handed out as they came
+	StockTLS   uint64 // other connections whose TLS was ended here
 	Joins      uint64 // further sockets of gdrpc connections
 	Busy       uint64 // told to come back: too many handshakes
 	Evicted    uint64 // closed before they had sent enough, for one more or for descriptors
@@ -29,14 +31,16 @@ type Refused struct {
 	UnknownSession uint64 // a join of no handshake under way here
 	WrongProof     uint64 // a join without its session's secret
 	LaneTaken      uint64 // a second join of a lane, or of one that does not exist
-	LaneFailed     uint64 // a join whose lane failed on this side
+	LaneFailed     uint64 // a lane that failed on this side, joined or shared
+	TLS            uint64 // a TLS handshake that failed, over a certificate above all
+	Clear          uint64 // in clear where TLS is required
 	ConnFailed     uint64 // a connection that failed on this side after the handshake
 }
 
 // counters are the totals behind Stats.
 type counters struct {
-	softJoined, plain, original, joins atomic.Uint64
-	busy, evicted, failed              atomic.Uint64
+	softJoined, softShared, plain, original atomic.Uint64
+	joins, busy, evicted, failed, stockTLS  atomic.Uint64
 
 	refused [handshake.Kinds]atomic.Uint64
 }
@@ -46,8 +50,10 @@ func (l *Listener) Stats() Stats {
 	c := &l.counts
 	return Stats{
 		SoftJoined: c.softJoined.Load(),
+		SoftShared: c.softShared.Load(),
 		Plain:      c.plain.Load(),
 		Original:   c.original.Load(),
+		StockTLS:   c.stockTLS.Load(),
 		Joins:      c.joins.Load(),
 		Busy:       c.busy.Load(),
 		Evicted:    c.evicted.Load(),
@@ -59,6 +65,8 @@ func (l *Listener) Stats() Stats {
 			WrongProof:     c.refused[handshake.KindWrongProof].Load(),
 			LaneTaken:      c.refused[handshake.KindLaneTaken].Load(),
 			LaneFailed:     c.refused[handshake.KindLane].Load(),
+			TLS:            c.refused[handshake.KindTLS].Load(),
+			Clear:          c.refused[handshake.KindClear].Load(),
 			ConnFailed:     c.failed.Load(),
 		},
 		Silent:     l.silent.count(),

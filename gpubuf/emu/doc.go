@@ -27,6 +27,7 @@
 // # Limitations
 //
 // There are no streams, no kernels and no ordering to get wrong: a copy is done
-// when it returns. Copies run at the speed of the host's memory. Linux only;
-// elsewhere New answers gpubuf.ErrNotSupported.
+// when it returns. Copies run at the speed of the host's memory; package
+// gpubuf/faultdev makes them slow, and makes calls fail. Linux only; elsewhere
+// New answers gpubuf.ErrNotSupported.
 package emu

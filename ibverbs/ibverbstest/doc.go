@@ -10,5 +10,6 @@
 // The suite makes every other object itself, destroys it, and closes the
 // contexts. What it expects is what the documentation of package ibverbs
 // promises, no more: limits may be rounded up, a send may complete before the
-// peer has looked at it.
+// peer has looked at it. Notify, NotifyMissed and TwoCQsOneChannel count events:
+// a provider that makes spurious ones skips them.
 package ibverbstest

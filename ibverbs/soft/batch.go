@@ -9,7 +9,7 @@ import (
 const (
 	slabSize  = 4 << 10   // headers and small payloads
 	smallMax  = 1 << 10   // payloads up to this size are copied, larger ones written in place
-	batchMax  = 256 << 10 // bytes, unless one message is larger
+	batchMax  = 256 << 10 // bytes, unless one message is larger; fragmentSize on shared wires
 	piecesMax = 128       // slices of a vectored write
 	naksMax   = 128       // so that one header and a small payload fit behind them
 )
@@ -25,8 +25,9 @@ type batch struct {
 	rest    net.Buffers
 	total   int // bytes in pieces
 	written int
+	shared  bool // queue pairs share the wire: be short
 
-	ends   []int    // of each message, counted in bytes from the start
+	ends   []int    // of each frame, counted in bytes from the start
 	mrs    []*MR    // in use by pieces
 	staged [][]byte // payload of the next message
 	mark   int      // mrs before the staged ones
@@ -39,7 +40,7 @@ func (b *batch) reset() {
 	b.rest = nil
 }
 
-// fits reports whether a message may join.
+// fits reports whether a frame may join.
 func (b *batch) fits(size, pieces int) bool {
 	if len(b.ends) == 0 {
 		return true
@@ -48,7 +49,11 @@ func (b *batch) fits(size, pieces int) bool {
 	if size <= smallMax {
 		need += size
 	}
-	return b.used+need <= slabSize && b.total+size <= batchMax && len(b.pieces)+pieces+1 <= piecesMax
+	most := batchMax
+	if b.shared {
+		most = fragmentSize
+	}
+	return b.used+need <= slabSize && b.total+size <= most && len(b.pieces)+pieces+1 <= piecesMax
 }
 
 // stage adds a piece of the next message's payload. mr is in use until release.
@@ -65,7 +70,7 @@ func (b *batch) unstage() {
 	b.mrs, b.staged = b.mrs[:b.mark], b.staged[:0]
 }
 
-// commit adds a message: the header and the staged payload.
+// commit adds a frame: the header and the staged payload.
 func (b *batch) commit(h *header) {
 	b.putHeader(h)
 	for _, mem := range b.staged {
@@ -117,7 +122,7 @@ func (b *batch) writeTo(w io.Writer) error {
 	return err
 }
 
-// whole returns how many messages were written to their ends.
+// whole returns how many frames of messages were written to their ends.
 func (b *batch) whole() int {
 	n := 0
 	for n < len(b.ends) && b.ends[n] <= b.written {

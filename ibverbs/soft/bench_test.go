@@ -16,8 +16,9 @@ import (
 func BenchmarkSend(b *testing.B) {
 	b.Run("64B-pingpong", func(b *testing.B) { benchPingPong(b, 64) })
 	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
-		b.Run(fmt.Sprintf("%dB-oneway", size), func(b *testing.B) { benchOneWay(b, size) })
+		b.Run(fmt.Sprintf("%dB-oneway", size), func(b *testing.B) { benchOneWay(b, size, false) })
 	}
+	b.Run("1048576B-oneway-shared", func(b *testing.B) { benchOneWay(b, 1<<20, true) })
 }
 
 func BenchmarkBareTCP(b *testing.B) {
@@ -84,8 +85,13 @@ func benchPingPong(b *testing.B, size int) {
 }
 
 // benchOneWay keeps the receiver's credits in a channel, as a transport does.
-func benchOneWay(b *testing.B, size int) {
+// On a shared wire there is an idle queue pair too, and messages go in
+// fragments.
+func benchOneWay(b *testing.B, size int, shared bool) {
 	x, y := tcpSides(b)
+	if shared {
+		x.newQP(x.qp.port.wire)
+	}
 	mx, my := x.mem(size, 0), y.mem(benchDepth*size, ibverbs.AccessLocalWrite)
 	fillRQ(y, my, size)
 	credits := make(chan struct{}, benchDepth)

@@ -20,6 +20,7 @@ func TestConformance(t *testing.T) {
 		{"tcp", func(t *testing.T) (*Wire, *Wire) { a, b := tcpPair(t); return NewWire(a), NewWire(b) }},
 		{"plain stream", plainWires},
 		{"tls", tlsWires},
+		{"shared", sharedWires},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ibverbstest.Run(t, func(t *testing.T) ibverbstest.Pair { return newPair(t, tt.make) })
@@ -64,6 +65,16 @@ type plain struct{ io.ReadWriteCloser }
 func plainWires(t *testing.T) (*Wire, *Wire) {
 	a, b := tcpPair(t)
 	return NewWire(plain{a}), NewWire(plain{b})
+}
+
+// sharedWires have idle queue pairs on them, so that long messages go in
+// fragments.
+func sharedWires(t *testing.T) (*Wire, *Wire) {
+	a, b := tcpPair(t)
+	wa, wb := NewWire(a), NewWire(b)
+	newSide(t, nil, wa)
+	newSide(t, nil, wb)
+	return wa, wb
 }
 
 func tlsWires(t *testing.T) (*Wire, *Wire) {

@@ -14,9 +14,14 @@
 //	w.Attach(qp)
 //	// exchange numbers and PSNs, post receives, then RTR and RTS as usual
 //
-// Several queue pairs may share a wire. They take turns by write, at most
-// 256 KiB or one message, and a long message holds the others up. Options of a
-// socket (TCP_NODELAY is Go's default) are the caller's.
+// Several queue pairs may share a wire. They take turns by write, and where
+// there is more than one a write has at most about 64 KiB: longer messages go in
+// fragments, between which the others have theirs. A queue pair alone writes up
+// to 256 KiB or one message at once, whole. Options of a socket (TCP_NODELAY is
+// Go's default) are the caller's.
+//
+// Tests have things go wrong through package ibverbs/faultverbs (calls,
+// completions, events) and package faultconn (a stream that is cut or stalls).
 //
 // # Memory
 //

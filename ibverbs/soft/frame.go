@@ -13,18 +13,23 @@ import (
 //
 //	offset  size  field
 //	0       1     magic, 0x67
-//	1       1     type: 1 SEND, 2 SEND with immediate, 3 NAK
+//	1       1     type: 1 SEND, 2 SEND with immediate, 3 NAK, 4 FRAGMENT
 //	2       1     status (enum ibv_wc_status) that a NAK reports; else 0
 //	3       1     reserved, 0
 //	4       1     reserved, 0
 //	5       3     number of the queue pair that the frame is for
 //	8       1     reserved, 0
 //	9       3     PSN
-//	12      4     payload bytes; 0 in a NAK
-//	16      4     immediate data; 0 unless SEND with immediate
+//	12      4     payload bytes; 0 in a NAK, more than 0 in a FRAGMENT
+//	16      4     SEND with immediate: immediate data; FRAGMENT: bytes of the
+//	              message that are still to come, more than 0; else 0
 //
-// A message is one SEND frame and takes one PSN, counted modulo 2^24 from the
-// number that both sides agreed on. A receiver that cannot take a message
+// A message takes one PSN, counted modulo 2^24 from the number that both sides
+// agreed on. It is one SEND frame, with or without immediate, or any number of
+// FRAGMENTs and then a SEND with what is left, all with the message's PSN; frames
+// for other queue pairs may lie between. Sizes are the sender's choice; this one
+// sends FRAGMENTs of 64 KiB, and only where queue pairs share the wire, so that a
+// long message does not hold the others up. A receiver that cannot take a message
 // answers with a NAK that carries the PSN of the message, discards it and
 // every later message for that queue pair, and never sends a second NAK for it.
 // There is no other acknowledgement. A header that breaks any of this ends the
@@ -40,7 +45,11 @@ const (
 	frameSend    = 1
 	frameSendImm = 2
 	frameNak     = 3
+	frameFrag    = 4
 )
+
+// fragmentSize is the payload of a FRAGMENT that is sent.
+const fragmentSize = 64 << 10
 
 // errFrame is what every malformed header wraps.
 var errFrame = errors.New("malformed frame")
@@ -52,8 +61,12 @@ type header struct {
 	qp     uint32
 	psn    uint32
 	length uint32
-	imm    uint32
+	imm    uint32 // of frameSendImm
+	rest   uint32 // of frameFrag
 }
+
+// total is how much of the message there is from this frame on.
+func (h *header) total() uint64 { return uint64(h.length) + uint64(h.rest) }
 
 // put writes h to the first headerSize bytes of b.
 func (h *header) put(b []byte) {
@@ -61,7 +74,7 @@ func (h *header) put(b []byte) {
 	binary.BigEndian.PutUint32(b[4:], h.qp&mask24)
 	binary.BigEndian.PutUint32(b[8:], h.psn&mask24)
 	binary.BigEndian.PutUint32(b[12:], h.length)
-	binary.BigEndian.PutUint32(b[16:], h.imm)
+	binary.BigEndian.PutUint32(b[16:], h.imm|h.rest) // never both
 }
 
 // parseHeader reads a header from the first headerSize bytes of b.
@@ -73,6 +86,9 @@ func parseHeader(b []byte) (header, error) {
 		psn:    binary.BigEndian.Uint32(b[8:]),
 		length: binary.BigEndian.Uint32(b[12:]),
 		imm:    binary.BigEndian.Uint32(b[16:]),
+	}
+	if h.kind == frameFrag {
+		h.imm, h.rest = 0, h.imm
 	}
 	if b[0] != magic || b[3] != 0 || h.qp > mask24 || h.psn > mask24 || !h.valid() {
 		return header{}, fmt.Errorf("%w: header %x", errFrame, b[:headerSize])
@@ -87,6 +103,8 @@ func (h *header) valid() bool {
 		return h.status == 0 && h.imm == 0
 	case frameSendImm:
 		return h.status == 0
+	case frameFrag:
+		return h.status == 0 && h.length > 0 && h.rest > 0
 	case frameNak:
 		return h.length == 0 && h.imm == 0 && nakStatus(h.status)
 	}

@@ -20,6 +20,8 @@ var goldenFrames = []struct {
 		"67020000" + "00000002" + "00ffffff" + "00000000" + "feedc0de"},
 	{"nak", header{kind: frameNak, status: ibverbs.WCRNRRetryExcErr, qp: 17, psn: 5},
 		"67030d00" + "00000011" + "00000005" + "00000000" + "00000000"},
+	{"fragment", header{kind: frameFrag, qp: 0xabcdef, psn: 0x123456, length: fragmentSize, rest: 0x01020304},
+		"67040000" + "00abcdef" + "00123456" + "00010000" + "01020304"},
 }
 
 func TestFrameGolden(t *testing.T) {
@@ -37,7 +39,7 @@ func TestFrameMalformed(t *testing.T) {
 	for name, s := range map[string]string{
 		"magic":              "66010000" + "00abcdef" + "00123456" + "00000000" + "00000000",
 		"type 0":             "67000000" + "00abcdef" + "00123456" + "00000000" + "00000000",
-		"type 4":             "67040000" + "00abcdef" + "00123456" + "00000000" + "00000000",
+		"type 5":             "67050000" + "00abcdef" + "00123456" + "00000000" + "00000000",
 		"reserved":           "67010001" + "00abcdef" + "00123456" + "00000000" + "00000000",
 		"wide qp":            "67010000" + "01abcdef" + "00123456" + "00000000" + "00000000",
 		"wide psn":           "67010000" + "00abcdef" + "ff123456" + "00000000" + "00000000",
@@ -47,6 +49,9 @@ func TestFrameMalformed(t *testing.T) {
 		"nak of success":     "67030000" + "00abcdef" + "00123456" + "00000000" + "00000000",
 		"nak of odd status":  "67030500" + "00abcdef" + "00123456" + "00000000" + "00000000",
 		"nak with payload":   "67030d00" + "00abcdef" + "00123456" + "00000001" + "00000000",
+		"empty fragment":     "67040000" + "00abcdef" + "00123456" + "00000000" + "00000001",
+		"last fragment":      "67040000" + "00abcdef" + "00123456" + "00000001" + "00000000",
+		"status in fragment": "67040d00" + "00abcdef" + "00123456" + "00000001" + "00000001",
 	} {
 		b, err := hex.DecodeString(s)
 		require.NoError(t, err)

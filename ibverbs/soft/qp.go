@@ -12,7 +12,9 @@ import (
 //
 // The send ring holds, oldest first, sends that were executed but whose slots
 // no completion has freed yet (done), those in the write that is going on
-// (flight), and those that wait. PSNs of its entries are consecutive.
+// (flight), and those that wait. PSNs of its entries are consecutive. Of the
+// oldest that is not done, part may have been written in fragments; the last in
+// flight may be a fragment.
 type QP struct {
 	node
 	pd       *PD
@@ -36,11 +38,15 @@ type QP struct {
 	done   int
 	flight int
 	spsn   uint32 // PSN of the next send to be written
+	txOff  int    // bytes written of the oldest send that is not done
+	frag   int    // bytes of the fragment in flight, 0 if there is none
 
 	rq        ring[recvSlot]
 	receiving bool // the wire's reader writes to the oldest receive
 	rpsn      uint32
-	rxMRs     []*MR // of that receive
+	rxOff     int    // bytes of the oldest receive filled by fragments
+	rxRest    uint64 // bytes of the message that are still to come; 0 between messages
+	rxMRs     []*MR  // of that receive, while receiving
 
 	overran   []*CQ // for unlock
 	interrupt bool  // for unlock

@@ -6,7 +6,10 @@ import (
 	"github.com/gdrpc/gdrpc/ibverbs"
 )
 
-var errPSN = errors.New("message out of sequence")
+var (
+	errPSN      = errors.New("message out of sequence")
+	errFragment = errors.New("lengths of a message's frames do not add up")
+)
 
 // recvSlot is a queued receive.
 type recvSlot struct {
@@ -49,7 +52,7 @@ func (q *QP) queueRecv(wr *ibverbs.RecvWR) error {
 	return nil
 }
 
-// beginRecv takes a message in. On success it returns the memory to fill,
+// beginRecv takes a frame of a message in. On success it returns the memory to fill,
 // exactly h.length bytes, appended to dst; endRecv must follow. Another status
 // is the answer to give to the sender. An error ends the wire.
 func (q *QP) beginRecv(h header, dst [][]byte) ([][]byte, ibverbs.WCStatus, error) {
@@ -60,10 +63,12 @@ func (q *QP) beginRecv(h header, dst [][]byte) ([][]byte, ibverbs.WCStatus, erro
 		return dst, ibverbs.WCRetryExcErr, nil
 	case h.psn != q.rpsn:
 		return dst, 0, errPSN
+	case q.rxRest > 0 && h.total() != q.rxRest:
+		return dst, 0, errFragment
 	case q.rq.n == 0:
 		return dst, ibverbs.WCRNRRetryExcErr, nil
 	}
-	dst, status := q.scatter(h.length, dst)
+	dst, status := q.scatter(&h, dst)
 	if status != ibverbs.WCSuccess {
 		q.rxMRs = releaseAll(q.rxMRs)
 		q.completeRecv(ibverbs.WC{Status: status})
@@ -73,40 +78,50 @@ func (q *QP) beginRecv(h header, dst [][]byte) ([][]byte, ibverbs.WCStatus, erro
 		}
 		return dst, ibverbs.WCRemOpErr, nil
 	}
-	q.rpsn = (q.rpsn + 1) & mask24
+	if h.rest == 0 {
+		q.rpsn = (q.rpsn + 1) & mask24
+	}
 	q.receiving = true
 	return dst, ibverbs.WCSuccess, nil
 }
 
-// scatter lays length bytes over the oldest receive. The caller holds mu.
-func (q *QP) scatter(length uint32, dst [][]byte) ([][]byte, ibverbs.WCStatus) {
-	left := int(length)
+// scatter lays a frame over the oldest receive, behind what is filled. All of
+// the message must fit. The caller holds mu.
+func (q *QP) scatter(h *header, dst [][]byte) ([][]byte, ibverbs.WCStatus) {
+	skip, left, rest := q.rxOff, int(h.length), int(h.rest)
 	for _, e := range q.rq.at(0).sges {
 		mem, mr, ok := q.pd.resolve(e, ibverbs.AccessLocalWrite)
 		if !ok {
 			return dst, ibverbs.WCLocProtErr
 		}
 		q.rxMRs = append(q.rxMRs, mr)
-		mem = mem[:min(len(mem), left)]
-		left -= len(mem)
-		if len(mem) > 0 {
-			dst = append(dst, mem)
+		mem, skip = mem[min(len(mem), skip):], max(skip-len(mem), 0)
+		n := min(len(mem), left)
+		left -= n
+		rest -= min(len(mem)-n, rest)
+		if n > 0 {
+			dst = append(dst, mem[:n])
 		}
 	}
-	if left > 0 {
+	if left+rest > 0 {
 		return dst, ibverbs.WCLocLenErr
 	}
 	return dst, ibverbs.WCSuccess
 }
 
-// endRecv ends what beginRecv began. whole says that all bytes have arrived.
+// endRecv ends what beginRecv began. whole says that all bytes of the frame have
+// arrived. Between the frames of a message nothing touches the receive.
 func (q *QP) endRecv(h header, whole bool) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.rxMRs = releaseAll(q.rxMRs)
 	q.receiving = false
 	if whole {
-		wc := ibverbs.WC{Opcode: ibverbs.WCRecv, ByteLen: h.length}
+		q.rxOff, q.rxRest = q.rxOff+int(h.length), uint64(h.rest)
+	}
+	if whole && h.rest == 0 {
+		wc := ibverbs.WC{Opcode: ibverbs.WCRecv, ByteLen: uint32(q.rxOff)}
+		q.rxOff = 0
 		if h.kind == frameSendImm {
 			wc.Imm, wc.Flags = h.imm, ibverbs.WCWithImm
 		}

@@ -62,8 +62,9 @@ func (q *QP) queueSend(wr *ibverbs.SendWR) error {
 	return nil
 }
 
-// take moves waiting sends into b, as many as fit, and returns whether the
-// memory of any is now in b's hands. sent must follow if so.
+// take moves waiting sends into b, as many as fit, or a fragment of the first,
+// and returns whether the memory of any is now in b's hands. sent must follow if
+// so.
 func (q *QP) take(b *batch) bool {
 	q.mu.Lock()
 	defer q.unlock()
@@ -85,11 +86,15 @@ func (q *QP) take(b *batch) bool {
 		}
 		q.flight++
 		q.spsn++
+		if q.frag > 0 {
+			break
+		}
 	}
 	return q.flight > 0
 }
 
-// gather adds one send to b if it fits. The caller holds mu.
+// gather adds one send to b if it fits: what is left of it, or a fragment. The
+// caller holds mu.
 func (q *QP) gather(b *batch, s *sendSlot, h *header) (ibverbs.WCStatus, bool) {
 	total := uint64(0)
 	for _, e := range s.sges {
@@ -98,24 +103,50 @@ func (q *QP) gather(b *batch, s *sendSlot, h *header) (ibverbs.WCStatus, bool) {
 	if total > uint64(q.pd.ctx.dev.cfg.MaxMsgSz) {
 		return ibverbs.WCLocLenErr, false
 	}
-	if !b.fits(int(total), len(s.sges)) {
+	off := 0
+	if q.flight == 0 {
+		off = q.txOff
+	}
+	size := int(total) - off
+	fragment := b.shared && size > fragmentSize
+	if fragment {
+		size = fragmentSize
+	}
+	if !b.fits(size, len(s.sges)) {
 		return ibverbs.WCSuccess, false
 	}
-	h.length = uint32(total)
-	for _, e := range s.sges {
-		mem, mr, ok := q.pd.resolve(e, 0)
-		if !ok {
-			b.unstage()
-			return ibverbs.WCLocProtErr, false
-		}
-		b.stage(mem, mr)
+	if !q.stage(b, s, off, size) {
+		return ibverbs.WCLocProtErr, false
+	}
+	h.length = uint32(size)
+	if fragment {
+		q.frag = size
+		h.kind, h.imm, h.rest = frameFrag, 0, uint32(int(total)-off-size)
 	}
 	b.commit(h)
 	return ibverbs.WCSuccess, true
 }
 
-// sent ends what take began: b gave memory back after the first n messages were
-// written whole. It returns whether more sends wait.
+// stage stages size bytes of a send from off on. All of its memory must be in
+// order, so that it is refused before its first byte is sent if it can be. The
+// caller holds mu.
+func (q *QP) stage(b *batch, s *sendSlot, off, size int) bool {
+	for _, e := range s.sges {
+		mem, mr, ok := q.pd.resolve(e, 0)
+		if !ok {
+			b.unstage()
+			return false
+		}
+		mem, off = mem[min(len(mem), off):], max(off-len(mem), 0)
+		mem = mem[:min(len(mem), size)]
+		size -= len(mem)
+		b.stage(mem, mr)
+	}
+	return true
+}
+
+// sent ends what take began: b gave memory back after the first n frames were
+// written whole. It returns whether more is to be sent.
 func (q *QP) sent(b *batch, n int) bool {
 	q.mu.Lock()
 	defer q.unlock()
@@ -123,8 +154,26 @@ func (q *QP) sent(b *batch, n int) bool {
 	if q.state == ibverbs.QPErr && q.cause.nak {
 		n = min(n, q.before(q.cause.psn, q.flight))
 	}
+	frag := 0
+	if q.frag > 0 && n == q.flight {
+		n, frag = n-1, q.frag // its message is not done
+	}
 	q.spsn -= uint32(q.flight - n)
-	q.flight = 0
+	q.flight, q.frag = 0, 0
+	if n > 0 {
+		q.txOff = 0
+	}
+	q.txOff += frag
+	q.executed(n)
+	if q.state == ibverbs.QPErr {
+		q.flush()
+	}
+	return q.state == ibverbs.QPRTS && q.sq.n > q.done
+}
+
+// executed notes that n more sends were written and completes those that ask
+// for it. The caller holds mu.
+func (q *QP) executed(n int) {
 	for range n {
 		s := q.sq.at(q.done)
 		q.done++
@@ -135,10 +184,6 @@ func (q *QP) sent(b *batch, n int) bool {
 			q.complete(q.scq, ibverbs.WC{WRID: id, Opcode: ibverbs.WCSend})
 		}
 	}
-	if q.state == ibverbs.QPErr {
-		q.flush()
-	}
-	return q.state == ibverbs.QPRTS && q.sq.n > q.done
 }
 
 // before returns how many of the last n written sends precede the one with the

@@ -32,6 +32,7 @@ type Wire struct {
 	mu      sync.Mutex
 	err     error
 	ports   map[uint32]*port // by number
+	live    int              // ports whose queue pair is not destroyed
 	reading bool
 	pumping bool
 	ready   []*port // with sends to write
@@ -87,10 +88,11 @@ func Pipe() (*Wire, *Wire) {
 }
 
 // Attach puts a queue pair of this package in state INIT on the wire, for good.
-// Any number of queue pairs may share a wire.
+// Any number of queue pairs may share a wire. A wrapper of a queue pair that
+// tells by a method Unwrap() ibverbs.QP what it wraps is as good.
 func (w *Wire) Attach(qp ibverbs.QP) error {
-	q, ok := qp.(*QP)
-	if !ok {
+	q := unwrap(qp)
+	if q == nil {
 		return &ibverbs.Error{Op: "attach", Subject: "wire", Err: fmt.Errorf("%w: a queue pair of another provider", ibverbs.ErrInvalid)}
 	}
 	cfg := &q.pd.ctx.dev.cfg
@@ -102,6 +104,7 @@ func (w *Wire) Attach(qp ibverbs.QP) error {
 	}
 	if err == nil {
 		w.ports[q.num] = p
+		w.live++
 	}
 	w.mu.Unlock()
 	if err != nil {
@@ -110,10 +113,25 @@ func (w *Wire) Attach(qp ibverbs.QP) error {
 	if err := q.attach(p); err != nil {
 		w.mu.Lock()
 		delete(w.ports, q.num)
+		w.live--
 		w.mu.Unlock()
 		return err
 	}
 	return nil
+}
+
+// unwrap returns the queue pair of this package that qp is or wraps, or nil.
+func unwrap(qp ibverbs.QP) *QP {
+	for {
+		switch q := qp.(type) {
+		case *QP:
+			return q
+		case interface{ Unwrap() ibverbs.QP }:
+			qp = q.Unwrap()
+		default:
+			return nil
+		}
+	}
 }
 
 // attach gives q its port.
@@ -150,6 +168,7 @@ func (p *port) open() { p.once.Do(func() { close(p.ready) }) }
 func (w *Wire) detach(p *port) {
 	w.mu.Lock()
 	p.qp = nil
+	w.live--
 	w.mu.Unlock()
 }
 

@@ -49,8 +49,8 @@ func (w *Wire) handle(h header) error {
 			q.refused(h)
 		}
 		return nil
-	case h.length > p.max:
-		return fmt.Errorf("%w: %d bytes", errTooLong, h.length)
+	case h.total() > uint64(p.max):
+		return fmt.Errorf("%w: %d bytes", errTooLong, h.total())
 	case p.deaf:
 		return w.rd.discard(int(h.length))
 	case q == nil:
@@ -60,7 +60,7 @@ func (w *Wire) handle(h header) error {
 	return w.deliver(p, q, h)
 }
 
-// deliver moves one message into q's oldest receive, or refuses it.
+// deliver moves one frame of a message into q's oldest receive, or refuses it.
 func (w *Wire) deliver(p *port, q *QP, h header) error {
 	if err := p.await(); err != nil {
 		return err

@@ -102,6 +102,7 @@ func (w *Wire) next() (*port, *QP) {
 	for i := range n {
 		w.bat.putHeader(&w.naks[i])
 	}
+	w.bat.shared = w.live > 1
 	w.naks = append(w.naks[:0], w.naks[n:]...)
 	if len(w.ready) == 0 {
 		return nil, nil

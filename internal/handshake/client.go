@@ -17,8 +17,10 @@ type Client struct {
 	Self    Self
 	NewLane NewLane
 	// DialJoin connects one more socket to the server of the bootstrap
-	// connection.
-	DialJoin func(ctx context.Context) (net.Conn, error)
+	// connection: at the same address if direct is empty, else at an address
+	// that the server has advertised, a well-formed host:port and not
+	// trusted in any other way.
+	DialJoin func(ctx context.Context, direct string) (net.Conn, error)
 	Hook     Hook // nil outside tests
 
 	rand io.Reader // nil: crypto/rand
@@ -47,15 +49,14 @@ func (c *Client) Do(ctx context.Context, sock net.Conn) (*Result, error) {
 		err = ended(ctx, &d.link, err, relErr)
 	}
 	if err != nil {
-		d.lanes.close()
+		d.close()
 		return nil, err
 	}
 	return res, nil
 }
 
 // ended is the error of a dialogue whose context or socket ended, and why: the
-//
-//	step's own error would say no more than that a deadline passed.
+// step's own error would say no more than that a deadline passed.
 func ended(ctx context.Context, l *link, err, why error) error {
 	e, ok := err.(*Error)
 	if !ok {
@@ -71,7 +72,13 @@ func ended(ctx context.Context, l *link, err, why error) error {
 type clientDialogue struct {
 	*Client
 	link
-	lanes laneSet
+	lanes  laneSet
+	shared *sharedLanes
+}
+
+func (d *clientDialogue) close() {
+	d.lanes.close()
+	d.shared.close()
 }
 
 func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
@@ -79,17 +86,37 @@ func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	reason := d.Self.noLanes(hello)
-	if reason == "" {
-		reason = d.joinAll(ctx, hello)
+	var lack shortfall
+	if lack.lanes = d.Self.noLanes(hello); lack.lanes == "" {
+		lack.joins = d.joinAll(ctx, hello)
+		if !d.lanes.usable() {
+			lack.share = d.share(hello)
+		}
 	}
-	mode, reason, err := d.settle(reason)
+	mode, reason, err := d.settle(hello, lack)
 	if err != nil {
 		return nil, err
 	}
-	res := newResult(mode, reason, limits(hello), d.lanes)
-	res.SameHost = sameHost(hello, roleServer, nonce)
+	res := newResult(mode, reason, limits(hello), d.lanes, d.shared)
+	res.hook = d.Hook
+	res.SameHost = d.Self.sameHost(hello, roleServer, nonce)
+	res.Plaintext = d.Self.plaintext(hello)
 	return res, nil
+}
+
+// share makes the lanes of mode soft-shared, or says why not.
+func (d *clientDialogue) share(hello *wirepb.Hello) (reason string) {
+	switch {
+	case !d.Self.Shared:
+		return reasonOwnConfig
+	case !d.Self.shares(hello):
+		return reasonPeerConfig
+	}
+	var err error
+	if d.shared, err = makeShared(d.Hook, d.NewLane); err != nil {
+		return reasonPart(err.Error())
+	}
+	return ""
 }
 
 // exchangeHello sends Hello and returns the answer and the client's nonce.
@@ -130,12 +157,9 @@ func (d *clientDialogue) busy(size int) error {
 	return d.fail(stepServerHello, &BusyError{Reason: clip(b.GetReason()), RetryAfter: after})
 }
 
-// settle exchanges Up, Report and Decide. reason says why lanes are missing.
-func (d *clientDialogue) settle(reason string) (conn.Mode, string, error) {
-	if !d.lanes.complete() {
-		d.lanes.close()
-	}
-	up := &wirepb.Up{Joins: d.lanes.wire(), Reason: clip(reason)}
+// settle exchanges Up, Report and Decide. It leaves the lanes of the mode.
+func (d *clientDialogue) settle(hello *wirepb.Hello, lack shortfall) (conn.Mode, string, error) {
+	up := &wirepb.Up{Joins: d.lanes.wire(), Shared: d.shared.wire(), Reason: lack.up()}
 	if err := d.write(stepSendUp, TypeUp, up); err != nil {
 		return 0, "", err
 	}
@@ -143,27 +167,31 @@ func (d *clientDialogue) settle(reason string) (conn.Mode, string, error) {
 	if err := d.read(stepReadReport, typeReport, report); err != nil {
 		return 0, "", err
 	}
-	mode := conn.ModeSoftJoined
-	if !d.lanes.complete() || len(parseLanes(report.GetJoins())) < len(laneRefs) {
-		mode = conn.ModePlain
-		reason = plainReason(reason, clip(report.GetReason()))
-	}
-	decide := &wirepb.Decide{Mode: uint32(mode), Reason: clip(reason)}
+	mode, reason := d.choose(hello, report, lack)
+	decide := &wirepb.Decide{Mode: uint32(mode), Reason: reason}
 	if err := d.write(stepSendDecide, TypeDecide, decide); err != nil {
 		return 0, "", err
 	}
 	return mode, reason, nil
 }
 
-// plainReason joins what the two sides say about why there are no lanes.
-func plainReason(client, server string) string {
-	switch {
-	case client == "" && server == "":
-		return "the server does not confirm the joined sockets"
-	case client == "":
-		return "the server: " + server
+// choose returns the best mode for which both sides have the lanes.
+func (d *clientDialogue) choose(hello *wirepb.Hello, report *wirepb.Report, lack shortfall) (conn.Mode, string) {
+	lack.server = clip(report.GetReason())
+	d.lanes.keep(parseLanes(report.GetJoins(), d.Self.joins(hello)))
+	if d.lanes.usable() {
+		return conn.ModeSoftJoined, lack.fewer(len(d.lanes)-1, d.Self.BulkJoins)
 	}
-	return client
+	if d.shared == nil {
+		return conn.ModePlain, lack.plain()
+	}
+	peers, err := parseShared(report.GetShared())
+	if err != nil {
+		lack.unshared(err)
+		return conn.ModePlain, lack.plain()
+	}
+	d.shared.peers = peers
+	return conn.ModeSoftShared, lack.shared()
 }
 
 // random returns n random bytes from r, or from crypto/rand if it is nil.

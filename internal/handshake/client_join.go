@@ -22,72 +22,101 @@ const (
 // errRefused is a Join that the server did not accept.
 var errRefused = errors.New("the server refuses the join")
 
-// joinAll joins all lanes, at the same time and within half of the time left,
-// so that a join which hangs does not end the handshake. If one fails none is
-// kept, and the reason is returned.
-func (d *clientDialogue) joinAll(ctx context.Context, hello *wirepb.Hello) string {
-	if len(hello.GetSessionId()) != idSize || len(hello.GetSessionSecret()) != secretSize {
+// joiner makes the joins of one handshake, at the same time.
+type joiner struct {
+	*clientDialogue
+	id     sessionID
+	key    secret
+	detour *detour
+	cancel context.CancelFunc
+
+	mu    sync.Mutex // guards the dialogue's lanes and all below
+	first error      // later ones may come of the cancellation
+	bulk  int        // bulk lanes that stand or may still stand
+}
+
+// joinAll joins the control lane and as many bulk lanes as both sides allow,
+// within half of the time left, so that a join which hangs does not end the
+// handshake. It returns why some do not stand; unless enough for mode
+// soft-joined do, none is kept.
+func (d *clientDialogue) joinAll(ctx context.Context, hello *wirepb.Hello) (reason string) {
+	n := d.Self.joins(hello)
+	switch {
+	case d.Self.BulkJoins == 0:
+		return reasonOwnConfig
+	case n == 0:
+		return reasonPeerConfig
+	case len(hello.GetSessionId()) != idSize || len(hello.GetSessionSecret()) != secretSize:
 		return "the server opened no session"
 	}
-	id, key := sessionID(hello.GetSessionId()), secret(hello.GetSessionSecret())
-
 	ctx, cancel := part(ctx)
 	defer cancel()
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex // guards d.lanes and first
-		first error      // later ones may come of the cancellation
-	)
-	for _, ref := range laneRefs {
+	j := &joiner{
+		clientDialogue: d,
+		id:             sessionID(hello.GetSessionId()),
+		key:            secret(hello.GetSessionSecret()),
+		detour:         newDetour(advertised(hello)),
+		cancel:         cancel,
+		bulk:           n,
+	}
+	var wg sync.WaitGroup
+	for _, ref := range laneRefs(n) {
 		wg.Go(func() {
-			lane, err := d.join(ctx, ref, id, &key)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				d.lanes[ref] = lane
-			} else if first == nil {
-				first = err
-				cancel()
-			}
+			lane, err := j.join(ctx, ref)
+			j.note(ref, lane, err)
 		})
 	}
 	wg.Wait()
-	if first == nil {
-		return ""
+	if !d.lanes.usable() {
+		d.lanes.close()
 	}
-	d.lanes.close()
-	return clip(joinReason(first))
+	switch {
+	case j.first != nil:
+		return joinReason(j.first)
+	case n < d.Self.BulkJoins:
+		return fmt.Sprintf("the server allows %d", n)
+	}
+	return ""
+}
+
+// note takes the outcome of one join. It ends the others once the lanes cannot
+// be enough any more.
+func (j *joiner) note(ref laneRef, lane Lane, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil {
+		j.lanes[ref] = lane
+		return
+	}
+	if j.first == nil {
+		j.first = err
+	}
+	if ref != controlRef {
+		j.bulk--
+	}
+	if ref == controlRef || j.bulk == 0 {
+		j.cancel()
+	}
 }
 
 // joinReason says why a join failed, without the address, which is the
-// connection's own.
+// connection's own, in a part of a reason.
 func joinReason(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
-		return fmt.Sprintf("join: %s: %v", e.Step, e.Err)
+		return reasonPart(fmt.Sprintf("%s: %v", e.Step, e.Err))
 	}
-	return fmt.Sprintf("join: %v", err)
+	return reasonPart(err.Error())
 }
 
 // join makes one lane and attaches it to a further socket.
-func (d *clientDialogue) join(ctx context.Context, ref laneRef, id sessionID, key *secret) (Lane, error) {
-	lane, err := d.makeLane(ref)
+func (j *joiner) join(ctx context.Context, ref laneRef) (Lane, error) {
+	lane, err := j.makeLane(ref)
 	if err != nil {
 		return nil, err
 	}
-	sock, err := d.dialLane(ctx, ref)
+	l, peer, err := j.reach(ctx, ref, lane.QPInfo())
 	if err != nil {
-		lane.Close()
-		return nil, err
-	}
-	l := &link{sock: sock, send: clientMagic, recv: serverMagic, hook: d.Hook}
-	release := guard(ctx, sock)
-	peer, err := l.prove(ref, id, key, lane.QPInfo())
-	if relErr := release(); relErr != nil {
-		err = ended(ctx, l, err, relErr)
-	}
-	if err != nil {
-		sock.Close()
 		lane.Close()
 		return nil, err
 	}
@@ -95,6 +124,50 @@ func (d *clientDialogue) join(ctx context.Context, ref laneRef, id sessionID, ke
 		return nil, err
 	}
 	return lane, nil
+}
+
+// reach connects a socket to the session and returns it with the server's queue
+// pair. Where the bootstrap connection's address leads elsewhere, it takes the
+// detour.
+func (j *joiner) reach(ctx context.Context, ref laneRef, qp conn.QPInfo) (l *link, peer conn.QPInfo, err error) {
+	l, peer, err = j.reachAt(ctx, ref, qp, "")
+	var e *Error
+	if err == nil || len(j.detour.addrs) == 0 || !errors.As(err, &e) || !e.astray() {
+		return l, peer, err
+	}
+	detourErr := j.detour.take(ctx, func(ctx context.Context, addr string) (err error) {
+		l, peer, err = j.reachAt(ctx, ref, qp, addr)
+		return err
+	})
+	if detourErr != nil {
+		e.Err = fmt.Errorf("%w; at the server's own address: %s", e.Err, joinReason(detourErr))
+		return nil, peer, e
+	}
+	return l, peer, nil
+}
+
+// astray reports whether a failed join seems to have reached another server
+// than the session's, or something that is none: there was an answer, or an end,
+// but no Challenge.
+func (e *Error) astray() bool { return e.Step == stepReadChallenge && !e.Timeout() }
+
+// reachAt does so at one address; an empty one is the bootstrap connection's.
+func (j *joiner) reachAt(ctx context.Context, ref laneRef, qp conn.QPInfo, direct string) (*link, conn.QPInfo, error) {
+	sock, err := j.dialLane(ctx, ref, direct)
+	if err != nil {
+		return nil, conn.QPInfo{}, err
+	}
+	l := &link{sock: sock, send: clientMagic, recv: serverMagic, hook: j.Hook}
+	release := guard(ctx, sock)
+	peer, err := l.prove(ref, j.id, &j.key, qp)
+	if relErr := release(); relErr != nil {
+		err = ended(ctx, l, err, relErr)
+	}
+	if err != nil {
+		sock.Close()
+		return nil, peer, err
+	}
+	return l, peer, nil
 }
 
 func (d *clientDialogue) makeLane(ref laneRef) (Lane, error) {
@@ -109,12 +182,15 @@ func (d *clientDialogue) makeLane(ref laneRef) (Lane, error) {
 	return lane, nil
 }
 
-func (d *clientDialogue) dialLane(ctx context.Context, ref laneRef) (net.Conn, error) {
+func (d *clientDialogue) dialLane(ctx context.Context, ref laneRef, direct string) (net.Conn, error) {
 	step := forLane(stepDialLane, ref)
+	if direct != "" {
+		step = forLane(stepDialDirect, ref)
+	}
 	if err := d.Hook.at(step); err != nil {
 		return nil, d.fail(step, err)
 	}
-	sock, err := d.DialJoin(ctx)
+	sock, err := d.DialJoin(ctx, direct)
 	if err != nil {
 		return nil, d.fail(step, err)
 	}

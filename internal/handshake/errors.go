@@ -80,7 +80,7 @@ func (e *BusyError) Temporary() bool { return true }
 // cause strips what Error says already from an error of a socket.
 func cause(err error) error {
 	var op *net.OpError
-	if errors.As(err, &op) {
+	if errors.As(err, &op) && !IsAlert(err) {
 		err = op.Err
 	}
 	switch err {
@@ -102,6 +102,17 @@ var (
 
 // maxReason is the most bytes of a reason, sent or received.
 const maxReason = 512
+
+// maxPart is the most bytes of a reason that becomes a part of another.
+const maxPart = 400
+
+// reasonPart makes a reason fit to become a part of another.
+func reasonPart(s string) string {
+	if len(s) > maxPart {
+		s = s[:maxPart-3] + "..."
+	}
+	return clip(s)
+}
 
 // clip makes a reason fit to be sent, logged and kept: bounded, valid UTF-8,
 // on one line.

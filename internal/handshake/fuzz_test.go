@@ -73,7 +73,13 @@ func FuzzMessage(f *testing.F) {
 		}
 		if h, ok := m.(*wirepb.Hello); ok {
 			testSelf.noLanes(h)
-			sameHost(h, roleClient, testNonce)
+			testSelf.joins(h)
+			testSelf.sameHost(h, roleClient, testNonce)
+			advertised(h)
+		}
+		if u, ok := m.(*wirepb.Up); ok {
+			parseLanes(u.GetJoins(), testSelf.BulkJoins)
+			parseShared(u.GetShared())
 		}
 	})
 }
@@ -92,12 +98,13 @@ func FuzzServerHandshake(f *testing.F) {
 	f.Add(bytes.Join([][]byte{goodHello, goodUp, plainWords, []byte("stream")}, nil))
 	f.Add(bytes.Join([][]byte{goodHello, goodUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: 2})}, nil))
 	f.Add(bytes.Join([][]byte{join, prove}, nil))
+	f.Add(bytes.Join([][]byte{goodHello, sharedUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: 3})}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newServer()
 		s.rand = zeros{}
 		sock := &scripted{Reader: bytes.NewReader(b)}
 		if len(b) > MagicSize && Type(b[MagicSize]) == TypeJoin {
-			ses := new(session)
+			ses := &session{bulk: 1}
 			s.sessions.add(ses)
 			if err := s.Join(context.Background(), sock); err != nil && !sock.closed {
 				t.Fatalf("socket of a failed join left open: %v", err)
@@ -111,7 +118,7 @@ func FuzzServerHandshake(f *testing.F) {
 			t.Fatal("session left open")
 		}
 		if err == nil {
-			if res.Mode != conn.ModePlain {
+			if res.Mode == conn.ModeSoftJoined {
 				t.Fatalf("mode %v without joins", res.Mode)
 			}
 			res.Close()
@@ -125,20 +132,23 @@ func FuzzClientHandshake(f *testing.F) {
 	zero := make([]byte, nonceSize)
 	hello := helloTo(zero, func(h *wirepb.Hello) {
 		h.SessionId, h.SessionSecret = make([]byte, idSize), make([]byte, secretSize)
+		h.AdvertisedAddresses = []string{"10.0.0.1:1", "x:2"}
 	})
 	challenge := msg(serverMagic, typeChallenge, &wirepb.Challenge{Nonce: make([]byte, challengeSize)})
 	joined := msg(serverMagic, typeJoined, &wirepb.Joined{Accepted: true, QueuePair: &wirepb.QueuePair{Num: 1}})
 	refused := msg(serverMagic, typeJoined, &wirepb.Joined{Reason: "no"})
 	report := msg(serverMagic, typeReport, &wirepb.Report{Joins: allLanes})
+	sharing := msg(serverMagic, typeReport, &wirepb.Report{Shared: goodShared})
 	f.Add(append(hello, report...), append(challenge[:len(challenge):len(challenge)], joined...))
 	f.Add(append(hello[:len(hello):len(hello)], report...), refused)
+	f.Add(append(hello[:len(hello):len(hello)], sharing...), refused)
 	f.Add(msg(serverMagic, typeBusy, &wirepb.Busy{Reason: "full", RetryAfterMs: 1 << 31}), []byte{})
 	f.Add([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), []byte{})
 	f.Fuzz(func(t *testing.T, boot, join []byte) {
 		c := &Client{
 			Self:    self(),
 			NewLane: newFakeLane,
-			DialJoin: func(context.Context) (net.Conn, error) {
+			DialJoin: func(context.Context, string) (net.Conn, error) {
 				return &scripted{Reader: bytes.NewReader(join)}, nil
 			},
 			rand: zeros{},

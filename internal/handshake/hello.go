@@ -17,11 +17,16 @@ import (
 // section 8).
 const (
 	versionMajor = 1
-	versionMinor = 0
+	versionMinor = 1
 
 	featureSoftJoined = 1 << 0
-	features          = featureSoftJoined
+	featureSoftShared = 1 << 1
+	featureReady      = 1 << 2 // Want and Ready
+	featureConnEnd    = 1 << 3
 )
+
+// MaxBulkJoins is the most bulk lanes of one connection.
+const MaxBulkJoins = conn.MaxBulkLanes
 
 // Sizes of random values, in bytes.
 const (
@@ -37,15 +42,39 @@ type Self struct {
 	Limits      conn.Limits
 	Providers   []string // best first
 	MemoryKinds []string // reached by lanes without staging
+	Plaintext   bool     // conn.Config.AllowPlaintextAttachments
+
+	BulkJoins int      // bulk lanes that may be joined, at most MaxBulkJoins; 0: no joins at all
+	Shared    bool     // lanes may share the bootstrap connection
+	Advertise []string // where joins reach this server, checked by CheckAdvertised
+
+	boot []byte // names this boot of this host; nil: not told
 }
 
-// SelfOf returns what to tell of the Conns of a Domain.
+// SelfOf returns what to tell of the Conns of a Domain. Lanes may neither be
+// joined nor shared until the caller sets so.
 func SelfOf(d *conn.Domain) Self {
 	provider := "soft" // the Domain's default
 	if dev := d.Config().Device; dev != nil {
 		provider = dev.Provider()
 	}
-	return Self{Limits: d.Limits(), Providers: []string{provider}, MemoryKinds: []string{"host"}}
+	return Self{
+		Limits: d.Limits(), Providers: []string{provider}, MemoryKinds: []string{"host"},
+		Plaintext: d.Config().AllowPlaintextAttachments,
+		boot:      bootID(),
+	}
+}
+
+// features returns the feature bits that this side sets.
+func (s *Self) features() uint64 {
+	bits := uint64(featureReady | featureConnEnd)
+	if s.BulkJoins > 0 {
+		bits |= featureSoftJoined
+	}
+	if s.Shared {
+		bits |= featureSoftShared
+	}
+	return bits
 }
 
 // hello returns the fields that both sides' Hellos share. nonce is the one that
@@ -54,7 +83,7 @@ func (s *Self) hello(nonce, salt []byte, role string) *wirepb.Hello {
 	h := &wirepb.Hello{
 		VersionMajor: versionMajor,
 		VersionMinor: versionMinor,
-		Features:     features,
+		Features:     s.features() | s.plaintextBit(),
 		Nonce:        nonce,
 		Limits: &wirepb.Limits{
 			ControlDepth: uint32(s.Limits.ControlDepth),
@@ -63,7 +92,8 @@ func (s *Self) hello(nonce, salt []byte, role string) *wirepb.Hello {
 			StagingBlock: s.Limits.StagingBlock,
 		},
 		MemoryKinds: s.MemoryKinds,
-		HostHash:    hostHash(role, salt),
+		HostHash:    hostHash(s.boot, role, salt),
+		BulkJoins:   uint32(s.BulkJoins),
 	}
 	for _, name := range s.Providers {
 		h.Providers = append(h.Providers, &wirepb.Provider{Name: name})
@@ -89,8 +119,8 @@ func (s *Self) noLanes(h *wirepb.Hello) string {
 	if v := h.GetVersionMajor(); v != versionMajor {
 		return fmt.Sprintf("the peer speaks version %d of the protocol, this side %d", v, versionMajor)
 	}
-	if h.GetFeatures()&featureSoftJoined == 0 {
-		return "the peer does not offer soft-joined lanes"
+	if s.joins(h) == 0 && !s.shares(h) {
+		return "the two sides have no kind of lanes in common"
 	}
 	var theirs []string
 	for _, p := range h.GetProviders() {
@@ -104,6 +134,21 @@ func (s *Self) noLanes(h *wirepb.Hello) string {
 		return clip(err.Error())
 	}
 	return ""
+}
+
+// joins returns how many bulk lanes both sides let join, 0 if none may join at
+// all. Before minor version 1 there was always one.
+func (s *Self) joins(h *wirepb.Hello) int {
+	if h.GetFeatures()&featureSoftJoined == 0 {
+		return 0
+	}
+	theirs := min(max(h.GetBulkJoins(), 1), MaxBulkJoins)
+	return min(s.BulkJoins, int(theirs))
+}
+
+// shares reports whether both sides let lanes share the bootstrap connection.
+func (s *Self) shares(h *wirepb.Hello) bool {
+	return s.Shared && h.GetFeatures()&featureSoftShared != 0
 }
 
 // serverNonce is what a server's Hello answers a client's nonce with. An echo
@@ -121,19 +166,18 @@ const (
 
 // hostHash names this boot of this host to a peer that is on it too, and says
 // nothing to any other. It is nil where the host has no boot id.
-func hostHash(role string, salt []byte) []byte {
-	id := bootID()
-	if len(id) == 0 {
+func hostHash(boot []byte, role string, salt []byte) []byte {
+	if len(boot) == 0 {
 		return nil
 	}
-	sum := sha256.Sum256(slices.Concat([]byte("gdrpc host "+role), salt, id))
+	sum := sha256.Sum256(slices.Concat([]byte("gdrpc host "+role), salt, boot))
 	return sum[:hashSize]
 }
 
 // sameHost reports whether the peer, which has the given role, says that it is
 // on this host. It is a claim, not a proof.
-func sameHost(h *wirepb.Hello, role string, salt []byte) bool {
-	own := hostHash(role, salt)
+func (s *Self) sameHost(h *wirepb.Hello, role string, salt []byte) bool {
+	own := hostHash(s.boot, role, salt)
 	return own != nil && bytes.Equal(own, h.GetHostHash())
 }
 

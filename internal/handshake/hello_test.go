@@ -14,13 +14,18 @@ func TestHostHash(t *testing.T) {
 		t.Skip("no /proc/sys/kernel/random/boot_id: the host hash is not told")
 	}
 	salt, other := seq(0, nonceSize), seq(1, nonceSize)
-	require.Len(t, hostHash(roleClient, salt), hashSize)
-	require.NotEqual(t, hostHash(roleClient, salt), hostHash(roleServer, salt))
-	require.NotEqual(t, hostHash(roleClient, salt), hostHash(roleClient, other))
-	h := &wirepb.Hello{HostHash: hostHash(roleServer, salt)}
-	require.True(t, sameHost(h, roleServer, salt))
-	require.False(t, sameHost(h, roleClient, salt))
-	require.False(t, sameHost(&wirepb.Hello{}, roleServer, salt))
+	boot := bootID()
+	require.Len(t, hostHash(boot, roleClient, salt), hashSize)
+	require.NotEqual(t, hostHash(boot, roleClient, salt), hostHash(boot, roleServer, salt))
+	require.NotEqual(t, hostHash(boot, roleClient, salt), hostHash(boot, roleClient, other))
+	require.Nil(t, hostHash(nil, roleClient, salt))
+	s := self()
+	h := &wirepb.Hello{HostHash: hostHash(boot, roleServer, salt)}
+	require.True(t, s.sameHost(h, roleServer, salt))
+	require.False(t, s.sameHost(h, roleClient, salt))
+	require.False(t, s.sameHost(&wirepb.Hello{}, roleServer, salt))
+	s.boot = nil
+	require.False(t, s.sameHost(&wirepb.Hello{}, roleServer, salt))
 }
 
 // TestLimitsFromWire: depths that no int of any platform may overflow by.

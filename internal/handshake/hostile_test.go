@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,8 +29,16 @@ var (
 	testSelf   = self()
 	goodHello  = msg(clientMagic, TypeHello, testSelf.hello(testNonce, testNonce, roleClient))
 	goodUp     = msg(clientMagic, TypeUp, &wirepb.Up{})
+	sharedUp   = msg(clientMagic, TypeUp, &wirepb.Up{Shared: goodShared})
 	plainWords = msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModePlain), Reason: "so"})
 )
+
+// goodShared are shared lanes that work.
+var goodShared = []*wirepb.SharedLane{
+	{Kind: 1, QueuePair: &wirepb.QueuePair{Num: 11, Psn: 1}},
+	{Kind: 2, QueuePair: &wirepb.QueuePair{Num: 12, Psn: 2}},
+	{Kind: 3, QueuePair: &wirepb.QueuePair{Num: 13, Psn: 3}},
+}
 
 // withHello is a client's Hello, changed.
 func withHello(change func(*wirepb.Hello)) []byte {
@@ -65,6 +74,10 @@ func TestHostileClients(t *testing.T) {
 		{"mode not agreed on", [][]byte{goodHello, goodUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModeSoftJoined)})}, KindMalformed},
 		{"mode verbs", [][]byte{goodHello, goodUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModeVerbs)})}, KindMalformed},
 		{"mode 260", [][]byte{goodHello, goodUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: 260})}, KindMalformed},
+		{"shared, not asked for", [][]byte{goodHello, goodUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModeSoftShared)})}, KindMalformed},
+		{"shared and joined", [][]byte{goodHello, sharedUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModeSoftJoined)})}, KindMalformed},
+		{"shared by an older peer", [][]byte{withHello(func(h *wirepb.Hello) { h.Features = featureSoftJoined }), sharedUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModeSoftShared)})}, KindMalformed},
+		{"closes after asking to share", [][]byte{goodHello, sharedUp}, KindClosed},
 		{"no mode", [][]byte{goodHello, goodUp, header(clientMagic, TypeDecide, 0, 0, 0, 0)}, KindMalformed},
 		{"joins that never were", [][]byte{goodHello, msg(clientMagic, TypeUp, &wirepb.Up{Joins: allLanes}), msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModeSoftJoined)})}, KindMalformed},
 	}
@@ -209,6 +222,20 @@ func TestHostileServers(t *testing.T) {
 		{"reports joins that never were", func(n []byte) [][]byte {
 			return [][]byte{helloTo(n, nil), msg(serverMagic, typeReport, &wirepb.Report{Joins: allLanes})}
 		}, nil, true},
+		{"half of the shared lanes", func(n []byte) [][]byte {
+			return [][]byte{helloTo(n, nil), msg(serverMagic, typeReport, &wirepb.Report{Shared: goodShared[:2]})}
+		}, nil, true},
+		{"absurd shared lanes", func(n []byte) [][]byte {
+			absurd := []*wirepb.SharedLane{goodShared[0], goodShared[1], {Kind: 3, QueuePair: &wirepb.QueuePair{Num: 1 << 31}}}
+			return [][]byte{helloTo(n, nil), msg(serverMagic, typeReport, &wirepb.Report{Shared: absurd})}
+		}, nil, true},
+		{"absurd counts", func(n []byte) [][]byte {
+			return [][]byte{helloTo(n, func(h *wirepb.Hello) {
+				h.BulkJoins = 1<<32 - 1
+				h.SessionId, h.SessionSecret = seq(0, idSize), seq(0, secretSize)
+				h.AdvertisedAddresses = slices.Repeat([]string{"\x00", "10.0.0.1", ":1", "10.0.0.1:99999"}, 100)
+			}), report}
+		}, nil, true},
 		{"no server for joins", func(n []byte) [][]byte {
 			return [][]byte{helloTo(n, func(h *wirepb.Hello) {
 				h.SessionId, h.SessionSecret = seq(0, idSize), seq(0, secretSize)
@@ -219,7 +246,7 @@ func TestHostileServers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			addr := hostileServer(t, tt.script)
 			c := newClient(addr)
-			c.DialJoin = func(context.Context) (net.Conn, error) { return nil, errInjected }
+			c.DialJoin = func(context.Context, string) (net.Conn, error) { return nil, errInjected }
 			o := c.handshake(t, addr)
 			if tt.err == nil {
 				require.NoError(t, o.err)

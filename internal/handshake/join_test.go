@@ -51,10 +51,12 @@ func TestHostileJoins(t *testing.T) {
 	refuse(KindUnknownSession, controlRef, otherID, key)
 	refuse(KindWrongProof, controlRef, id, &otherKey)
 	refuse(KindLaneTaken, laneRef{conn.LaneBulk, 1}, id, key)
+	refuse(KindLaneTaken, laneRef{conn.LaneBulk, 1<<32 - 1}, id, key)
+	refuse(KindLaneTaken, laneRef{conn.LaneControl, 1}, id, key)
 	refuse(KindLaneTaken, laneRef{conn.LaneStream, 0}, id, key)
 	refuse(KindLaneTaken, laneRef{0, 0}, id, key)
 
-	for _, ref := range laneRefs {
+	for _, ref := range laneRefs(1) {
 		_, err := joinAs(t, ts, ref, id, key)
 		require.NoError(t, err)
 		require.NoError(t, <-ts.joins)
@@ -82,7 +84,7 @@ func TestJoinsUnused(t *testing.T) {
 	ts := newTestServer(t, newServer())
 	c, id, key := openSession(t, ts)
 	var socks []net.Conn
-	for _, ref := range laneRefs {
+	for _, ref := range laneRefs(1) {
 		s, err := joinAs(t, ts, ref, id, key)
 		require.NoError(t, err)
 		socks = append(socks, s)
@@ -126,7 +128,7 @@ func TestMalformedJoins(t *testing.T) {
 			require.Equal(t, tt.kind, KindOf(err), err)
 		})
 	}
-	for _, ref := range laneRefs {
+	for _, ref := range laneRefs(1) {
 		_, err := joinAs(t, ts, ref, id, key)
 		require.NoError(t, err)
 	}

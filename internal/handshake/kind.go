@@ -14,6 +14,8 @@ const (
 	KindWrongProof                 // a Join without the session's secret
 	KindLaneTaken                  // a second Join of a lane, or of an unknown one
 	KindLane                       // a lane failed on this side
+	KindTLS                        // a TLS handshake failed
+	KindClear                      // in clear where TLS is required
 
 	Kinds = iota // how many there are
 )
@@ -33,8 +35,12 @@ func KindOf(err error) Kind {
 		return KindLaneTaken
 	case errors.Is(err, ErrLane):
 		return KindLane
+	case errors.Is(err, ErrClear):
+		return KindClear
 	case errors.As(err, &e) && e.Timeout():
 		return KindTimeout
+	case errors.Is(err, ErrTLS):
+		return KindTLS
 	}
 	return KindClosed
 }

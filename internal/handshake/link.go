@@ -88,10 +88,14 @@ func guard(ctx context.Context, sock net.Conn) (release func() error) {
 
 // part returns a context that ends after half of the time that ctx has left, so
 // that what waits for joins leaves time for what does not.
-func part(ctx context.Context) (context.Context, context.CancelFunc) {
+func part(ctx context.Context) (context.Context, context.CancelFunc) { return share(ctx, 2) }
+
+// share returns a context that ends after one nth of the time that ctx has
+// left.
+func share(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	d, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, time.Until(d)/2)
+	return context.WithTimeout(ctx, time.Until(d)/time.Duration(n))
 }

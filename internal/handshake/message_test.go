@@ -30,6 +30,7 @@ func goldenHello() *wirepb.Hello {
 		Limits:      conn.Limits{ControlDepth: 64, BulkDepth: 128, MaxMsg: 8 << 20, StagingBlock: 256 << 10},
 		Providers:   []string{"soft"},
 		MemoryKinds: []string{"host"},
+		BulkJoins:   4, Shared: true,
 	}
 	h := s.hello(seq(0, nonceSize), seq(0, nonceSize), roleClient)
 	h.HostHash = seq(0x20, hashSize)
@@ -41,6 +42,7 @@ func TestGolden(t *testing.T) {
 	server := goldenHello()
 	server.Nonce = serverNonce(seq(0, nonceSize))
 	server.SessionId, server.SessionSecret = seq(0x40, idSize), seq(0x50, secretSize)
+	server.AdvertisedAddresses = []string{"a:1", "b:2"}
 	id, key := sessionID(seq(0x40, idSize)), secret(seq(0x50, secretSize))
 	qp := queuePair(conn.QPInfo{QPNum: 0x123456, PSN: 0xabcdef})
 	lanes := []*wirepb.Lane{{Kind: 1}, {Kind: 2}}
@@ -51,10 +53,10 @@ func TestGolden(t *testing.T) {
 		m     proto.Message
 		want  string
 	}{
-		{"client Hello", clientMagic, TypeHello, goldenHello(), "c767647270630a 01 0000004d " +
-			"0801 190100000000000000 2210 000102030405060708090a0b0c0d0e0f 2a0e 0840 108001 1880808004 20808010 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f"},
-		{"server Hello", serverMagic, TypeHello, server, "c747445250430a 01 00000081 " +
-			"0801 190100000000000000 2210 0085503d6934c12324340eb70add973c 2a0e 0840 108001 1880808004 20808010 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f 4a10 404142434445464748494a4b4c4d4e4f 5220 505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f"},
+		{"client Hello", clientMagic, TypeHello, goldenHello(), "c767647270630a 01 00000051 " +
+			"0801 1001 190f00000000000000 2210 000102030405060708090a0b0c0d0e0f 2a0e 0840 108001 1880808004 20808010 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f 6004"},
+		{"server Hello", serverMagic, TypeHello, server, "c747445250430a 01 0000008f " +
+			"0801 1001 190f00000000000000 2210 0085503d6934c12324340eb70add973c 2a0e 0840 108001 1880808004 20808010 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f 4a10 404142434445464748494a4b4c4d4e4f 5220 505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f 5a03 613a31 5a03 623a32 6004"},
 		{"Join", clientMagic, TypeJoin, &wirepb.Join{SessionId: id[:], Lane: 2}, "c767647270630a 02 00000014 " +
 			"0a10 404142434445464748494a4b4c4d4e4f 1002"},
 		{"Challenge", serverMagic, typeChallenge, &wirepb.Challenge{Nonce: seq(0x80, challengeSize)}, "c747445250430a 02 00000022 " +
@@ -69,6 +71,10 @@ func TestGolden(t *testing.T) {
 			"0a02 0801 0a02 0802"},
 		{"Report", serverMagic, typeReport, &wirepb.Report{Joins: lanes[:1], Reason: "why"}, "c747445250430a 04 00000009 " +
 			"0a02 0801 1203 776879"},
+		{"Up shared", clientMagic, TypeUp, &wirepb.Up{Reason: "no", Shared: goodShared[:1]}, "c767647270630a 04 0000000e " +
+			"1202 6e6f 1a08 0801 1204 080b 1001"},
+		{"Report shared", serverMagic, typeReport, &wirepb.Report{Shared: goodShared[2:]}, "c747445250430a 04 0000000a " +
+			"1a08 0803 1204 080d 1003"},
 		{"Decide", clientMagic, TypeDecide, &wirepb.Decide{Mode: 4, Reason: "why"}, "c767647270630a 05 00000007 " +
 			"0804 1203 776879"},
 		{"Busy", serverMagic, typeBusy, &wirepb.Busy{Reason: "full", RetryAfterMs: 100}, "c747445250430a 05 00000008 " +

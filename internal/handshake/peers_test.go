@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -20,6 +21,9 @@ import (
 const patience = 20 * time.Second
 
 var errInjected = errors.New("injected")
+
+// bulkRef is the first bulk lane.
+var bulkRef = laneRef{conn.LaneBulk, 0}
 
 // fakeLane is a Lane that counts as leaked until it is closed.
 type fakeLane struct {
@@ -72,6 +76,9 @@ func self() Self {
 		Limits:      conn.Limits{ControlDepth: 64, BulkDepth: 64, MaxMsg: 1 << 20, StagingBlock: 256 << 10},
 		Providers:   []string{"soft"},
 		MemoryKinds: []string{"host"},
+		BulkJoins:   1,
+		Shared:      true,
+		boot:        bootID(),
 	}
 }
 
@@ -191,8 +198,8 @@ func newClient(addr string) *Client {
 	return &Client{
 		Self:    self(),
 		NewLane: newFakeLane,
-		DialJoin: func(ctx context.Context) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		DialJoin: func(ctx context.Context, direct string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(direct, addr))
 		},
 	}
 }
@@ -238,12 +245,35 @@ func requireAgreed(t *testing.T, client, server *outcome) {
 		require.NotEmpty(t, client.res.Reason)
 		require.Nil(t, client.res.Control)
 		require.Nil(t, server.res.Control)
+		requireShared(t, client.res, server.res)
 		return
 	}
+	require.Nil(t, client.res.shared)
+	require.Nil(t, server.res.shared)
 	requireConnected(t, client.res.Control, server.res.Control)
-	require.Len(t, client.res.Bulk, 1)
-	require.Len(t, server.res.Bulk, 1)
-	requireConnected(t, client.res.Bulk[0], server.res.Bulk[0])
+	require.NotEmpty(t, client.res.Bulk)
+	require.Len(t, server.res.Bulk, len(client.res.Bulk))
+	for i, l := range client.res.Bulk {
+		requireConnected(t, l, server.res.Bulk[i])
+	}
+}
+
+// requireShared checks that in mode soft-shared each side knows the other's
+// queue pairs, and that in others there are none.
+func requireShared(t *testing.T, a, b *Result) {
+	t.Helper()
+	if a.Mode != conn.ModeSoftShared {
+		require.Nil(t, a.shared)
+		require.Nil(t, b.shared)
+		return
+	}
+	for i, kind := range sharedKinds {
+		x, y := a.shared.lanes[i].(*fakeLane), b.shared.lanes[i].(*fakeLane)
+		require.Equal(t, kind, x.kind)
+		require.Equal(t, kind, y.kind)
+		require.Equal(t, x.qp, b.shared.peers[i])
+		require.Equal(t, y.qp, a.shared.peers[i])
+	}
 }
 
 // requireConnected checks that two lanes are each other's.

@@ -8,50 +8,85 @@ import (
 
 // Result is what both sides agreed on.
 type Result struct {
-	Mode     conn.Mode   // ModeSoftJoined or ModePlain
-	Reason   string      // why no better mode; empty if this is the best there is
+	Mode     conn.Mode   // ModeSoftJoined, ModeSoftShared or ModePlain
+	Reason   string      // why no better mode, or fewer lanes; empty if this is the best there is
 	Peer     conn.Limits // the peer's, checked; zero in ModePlain
 	SameHost bool        // the peer says that it is on this host
+
+	Plaintext bool // both sides have AllowPlaintextAttachments
 
 	// The attached lanes of ModeSoftJoined, the caller's to close.
 	Control Lane
 	Bulk    []Lane
+
+	shared *sharedLanes // of ModeSoftShared, not attached yet
+	hook   Hook
 }
 
 // newResult makes the Result of a mode. It takes the lanes over, and closes
-// them in ModePlain.
-func newResult(mode conn.Mode, reason string, peer conn.Limits, lanes laneSet) *Result {
-	if mode != conn.ModeSoftJoined {
+// those that the mode does not use.
+func newResult(mode conn.Mode, reason string, peer conn.Limits, lanes laneSet, shared *sharedLanes) *Result {
+	r := &Result{Mode: mode, Reason: reason}
+	if mode == conn.ModeSoftJoined {
+		r.Control, r.Bulk = lanes[controlRef], lanes.bulk()
+	} else {
 		lanes.close()
-		return &Result{Mode: conn.ModePlain, Reason: reason}
 	}
-	return &Result{
-		Mode:    mode,
-		Reason:  reason,
-		Peer:    peer,
-		Control: lanes[controlRef],
-		Bulk:    []Lane{lanes[bulkRef]},
+	if mode == conn.ModeSoftShared {
+		r.shared = shared
+	} else {
+		shared.close()
 	}
+	if mode != conn.ModePlain {
+		r.Peer = peer
+	}
+	return r
 }
 
-// Setup returns what conn.New needs. The lanes must come from a *conn.Domain.
-func (r *Result) Setup(stream net.Conn, client bool) conn.Setup {
+// Setup returns what conn.New needs, once: in ModeSoftShared it attaches the
+// lanes to stream, the bootstrap connection. The lanes must come from a
+// *conn.Domain. On an error the lanes and stream are closed.
+func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 	s := conn.Setup{
-		Stream: stream,
 		Mode:   r.Mode,
 		Reason: r.Reason,
 		Client: client,
 		Gdrpc:  true,
 		Peer:   r.Peer,
+		Socket: stream,
+
+		PlaintextAttachments: r.Plaintext,
 	}
-	if r.Mode != conn.ModeSoftJoined {
-		return s
+	if r.Mode == conn.ModeSoftShared {
+		lanes, err := r.shared.attach(r.hook, stream)
+		if err != nil {
+			return conn.Setup{}, err
+		}
+		s.StreamLane, s.Control, s.Bulk = lanes[0], lanes[1], lanes[2:]
+		s.Local, s.Remote = stream.LocalAddr(), stream.RemoteAddr()
+		return s, nil
 	}
-	s.Control = r.Control.(*conn.Lane)
+	s.Stream = stream
+	if r.Mode == conn.ModeSoftJoined {
+		s.Control = r.Control.(*conn.Lane)
+	}
 	for _, l := range r.Bulk {
 		s.Bulk = append(s.Bulk, l.(*conn.Lane))
 	}
-	return s
+	return s, nil
+}
+
+// CloseSetup closes what a Setup holds that does not get as far as conn.New.
+func CloseSetup(s conn.Setup) error {
+	for _, l := range append(s.Bulk, s.Control, s.StreamLane) {
+		if l != nil {
+			l.Close()
+		}
+	}
+	if s.Stream == nil {
+		return nil // the lanes' own
+	}
+	return s.Stream.Close()
 }
 
 // Close closes the lanes.
@@ -62,4 +97,5 @@ func (r *Result) Close() {
 	for _, l := range r.Bulk {
 		l.Close()
 	}
+	r.shared.close()
 }

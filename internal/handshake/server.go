@@ -42,7 +42,7 @@ func (s *Server) Serve(ctx context.Context, sock net.Conn) (*Result, error) {
 		err = ended(ctx, &d.link, err, relErr)
 	}
 	if err != nil {
-		d.lanes.close()
+		d.close()
 		return nil, err
 	}
 	return res, nil
@@ -56,7 +56,13 @@ func (s *Server) link(sock net.Conn) link {
 type serverDialogue struct {
 	*Server
 	link
-	lanes laneSet
+	lanes  laneSet
+	shared *sharedLanes
+}
+
+func (d *serverDialogue) close() {
+	d.lanes.close()
+	d.shared.close()
 }
 
 func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
@@ -73,24 +79,32 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 	if err := d.write(stepHello, TypeHello, d.answer(nonce, ses)); err != nil {
 		return nil, err
 	}
-	mode, reason, err := d.settle(ctx, ses, reason)
+	mode, reason, err := d.settle(ctx, hello, ses, reason)
 	if err != nil {
 		return nil, err
 	}
-	res := newResult(mode, reason, limits(hello), d.lanes)
-	res.SameHost = sameHost(hello, roleClient, nonce)
+	res := newResult(mode, reason, limits(hello), d.lanes, d.shared)
+	res.hook = d.Hook
+	res.SameHost = d.Self.sameHost(hello, roleClient, nonce)
+	res.Plaintext = d.Self.plaintext(hello)
 	return res, nil
 }
 
-// open makes the session for the client's joins and enters it. Where there can
-// be no lanes the session takes no joins, and the reason says why.
-func (d *serverDialogue) open(hello *wirepb.Hello) (*session, string) {
+// open makes the session for the client's joins and enters it, if the two sides
+// allow joins. The reason says why there can be no lanes of any kind.
+func (d *serverDialogue) open(hello *wirepb.Hello) (s *session, reason string) {
 	if reason := d.Self.noLanes(hello); reason != "" {
 		return nil, reason
 	}
-	s := &session{
-		id:  sessionID(random(d.rand, idSize)),
-		key: secret(random(d.rand, secretSize)),
+	bulk := d.Self.joins(hello)
+	if bulk == 0 {
+		return nil, ""
+	}
+	s = &session{
+		id:   sessionID(random(d.rand, idSize)),
+		key:  secret(random(d.rand, secretSize)),
+		tls:  insideTLS(d.sock),
+		bulk: bulk,
 	}
 	d.sessions.add(s)
 	return s, ""
@@ -109,22 +123,21 @@ func (d *serverDialogue) answer(clientNonce []byte, s *session) *wirepb.Hello {
 	h := d.Self.hello(serverNonce(clientNonce), clientNonce, roleServer)
 	if s != nil {
 		h.SessionId, h.SessionSecret = s.id[:], s.key[:]
+		h.AdvertisedAddresses = d.Self.Advertise
 	}
 	return h
 }
 
-// settle exchanges Up, Report and Decide. reason says why there is no session.
-func (d *serverDialogue) settle(ctx context.Context, s *session, reason string) (conn.Mode, string, error) {
+// settle exchanges Up, Report and Decide. reason says why there can be no lanes.
+func (d *serverDialogue) settle(ctx context.Context, hello *wirepb.Hello, s *session, reason string) (conn.Mode, string, error) {
 	up := new(wirepb.Up)
 	if err := d.read(stepReadUp, TypeUp, up); err != nil {
 		return 0, "", err
 	}
-	if s != nil {
-		half, cancel := part(ctx)
-		d.lanes, reason = s.take(half, parseLanes(up.GetJoins()))
-		cancel()
+	if reason == "" {
+		reason = d.build(ctx, hello, s, up)
 	}
-	report := &wirepb.Report{Joins: d.lanes.wire(), Reason: clip(reason)}
+	report := &wirepb.Report{Joins: d.lanes.wire(), Shared: d.shared.wire(), Reason: clip(reason)}
 	if err := d.write(stepSendReport, typeReport, report); err != nil {
 		return 0, "", err
 	}
@@ -133,14 +146,50 @@ func (d *serverDialogue) settle(ctx context.Context, s *session, reason string) 
 		return 0, "", err
 	}
 	mode := conn.Mode(min(decide.GetMode(), 255))
-	switch {
-	case mode == conn.ModePlain:
-	case mode == conn.ModeSoftJoined && d.lanes.complete():
-	default:
+	if !d.agreed(mode) {
 		err := fmt.Errorf("%w: mode %v, which was not agreed on", ErrMalformed, mode)
 		return 0, "", d.fail(stepReadDecide, err)
 	}
 	return mode, clip(decide.GetReason()), nil
+}
+
+// build takes the joins that the client's Up names, or else makes shared lanes
+// if it has its own for them. The reason says what is missing.
+func (d *serverDialogue) build(ctx context.Context, hello *wirepb.Hello, s *session, up *wirepb.Up) (reason string) {
+	if s != nil {
+		half, cancel := part(ctx)
+		d.lanes, reason = s.take(half, parseLanes(up.GetJoins(), s.bulk))
+		cancel()
+	}
+	if d.lanes.usable() {
+		return reason
+	}
+	d.lanes.close()
+	if len(up.GetShared()) == 0 || !d.Self.shares(hello) {
+		return reason
+	}
+	peers, err := parseShared(up.GetShared())
+	if err == nil {
+		d.shared, err = makeShared(d.Hook, d.NewLane)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	d.shared.peers = peers
+	return ""
+}
+
+// agreed reports whether the client may decide for a mode.
+func (d *serverDialogue) agreed(mode conn.Mode) bool {
+	switch mode {
+	case conn.ModePlain:
+		return true
+	case conn.ModeSoftJoined:
+		return d.lanes.usable()
+	case conn.ModeSoftShared:
+		return d.shared != nil
+	}
+	return false
 }
 
 // Busy answers a socket whose first message is of type t with a refusal, and

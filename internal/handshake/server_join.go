@@ -55,8 +55,11 @@ func (j *joinDialogue) authenticate() error {
 	if j.ses = j.sessions.find(join.GetSessionId()); j.ses == nil {
 		return j.refuse(stepReadJoin, ErrUnknownSession)
 	}
+	if j.ses.tls && !insideTLS(j.sock) {
+		return j.refuse(stepReadJoin, ErrClear)
+	}
 	var ok bool
-	if j.ref, ok = parseLaneRef(join.GetLane(), join.GetIndex()); !ok {
+	if j.ref, ok = parseLaneRef(join.GetLane(), join.GetIndex(), j.ses.bulk); !ok {
 		return j.refuse(stepReadJoin, ErrLaneTaken)
 	}
 	challenge := random(j.rand, challengeSize)

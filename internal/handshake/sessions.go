@@ -41,8 +41,10 @@ func (t *sessions) find(id []byte) *session {
 // session is one handshake's share in its joins. It lasts from before the
 // server's Hello until Decide, or the handshake's failure.
 type session struct {
-	id  sessionID
-	key secret
+	id   sessionID
+	key  secret
+	tls  bool // it was opened inside TLS, and so must be its joins
+	bulk int  // bulk lanes that may be joined
 
 	mu     sync.Mutex
 	closed bool              // no lane may be claimed any more; guarded by mu

@@ -1,6 +1,10 @@
 package handshake
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gdrpc/gdrpc/conn"
+)
 
 // Step says what a dialogue is doing, in words that fit an error: "reading the
 // server's Hello".
@@ -21,10 +25,17 @@ func (h Hook) at(s Step) error {
 // forLane is a step of one lane: "making the control lane".
 func forLane(format string, ref laneRef) Step { return Step(fmt.Sprintf(format, ref)) }
 
+// forShared is making one of the lanes of mode soft-shared.
+func forShared(kind conn.LaneKind) Step {
+	return Step(fmt.Sprintf("making the shared %v lane", kind))
+}
+
 // The steps that are no message.
 const (
-	stepMakeLane   = "making the %v lane"
-	stepDialLane   = "dialling the %v lane's socket"
-	stepAttachLane = "attaching the %v lane"
-	stepRelease    = Step("returning the connection")
+	stepMakeLane     = "making the %v lane"
+	stepDialLane     = "dialling the %v lane's socket"
+	stepDialDirect   = "dialling the %v lane's socket at the advertised address"
+	stepAttachLane   = "attaching the %v lane"
+	stepAttachShared = Step("attaching the shared lanes")
+	stepRelease      = Step("returning the connection")
 )

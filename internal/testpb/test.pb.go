@@ -127,11 +127,14 @@ const file_test_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12/\n" +
 	"\x11gdrpc_attachments\x18\xf0\xf8\xff\xff\x01 \x03(\fR\x10gdrpcAttachments\"\"\n" +
 	"\fPlainMessage\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text2\xdb\x01\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text2\xb5\x03\n" +
 	"\x04Echo\x12J\n" +
 	"\bDeclared\x12\x1e.gdrpc.test.v1.DeclaredMessage\x1a\x1e.gdrpc.test.v1.DeclaredMessage\x12A\n" +
 	"\x05Plain\x12\x1b.gdrpc.test.v1.PlainMessage\x1a\x1b.gdrpc.test.v1.PlainMessage\x12D\n" +
-	"\x04Chat\x12\x1b.gdrpc.test.v1.PlainMessage\x1a\x1b.gdrpc.test.v1.PlainMessage(\x010\x01B(Z&github.com/gdrpc/gdrpc/internal/testpbb\x06proto3"
+	"\x04Chat\x12\x1b.gdrpc.test.v1.PlainMessage\x1a\x1b.gdrpc.test.v1.PlainMessage(\x010\x01\x12J\n" +
+	"\x04Talk\x12\x1e.gdrpc.test.v1.DeclaredMessage\x1a\x1e.gdrpc.test.v1.DeclaredMessage(\x010\x01\x12D\n" +
+	"\x06Upload\x12\x1b.gdrpc.test.v1.PlainMessage\x1a\x1b.gdrpc.test.v1.PlainMessage(\x01\x12F\n" +
+	"\bDownload\x12\x1b.gdrpc.test.v1.PlainMessage\x1a\x1b.gdrpc.test.v1.PlainMessage0\x01B(Z&github.com/gdrpc/gdrpc/internal/testpbb\x06proto3"
 
 var (
 	file_test_proto_rawDescOnce sync.Once
@@ -154,11 +157,17 @@ var file_test_proto_depIdxs = []int32{
 	0, // 0: gdrpc.test.v1.Echo.Declared:input_type -> gdrpc.test.v1.DeclaredMessage
 	1, // 1: gdrpc.test.v1.Echo.Plain:input_type -> gdrpc.test.v1.PlainMessage
 	1, // 2: gdrpc.test.v1.Echo.Chat:input_type -> gdrpc.test.v1.PlainMessage
-	0, // 3: gdrpc.test.v1.Echo.Declared:output_type -> gdrpc.test.v1.DeclaredMessage
-	1, // 4: gdrpc.test.v1.Echo.Plain:output_type -> gdrpc.test.v1.PlainMessage
-	1, // 5: gdrpc.test.v1.Echo.Chat:output_type -> gdrpc.test.v1.PlainMessage
-	3, // [3:6] is the sub-list for method output_type
-	0, // [0:3] is the sub-list for method input_type
+	0, // 3: gdrpc.test.v1.Echo.Talk:input_type -> gdrpc.test.v1.DeclaredMessage
+	1, // 4: gdrpc.test.v1.Echo.Upload:input_type -> gdrpc.test.v1.PlainMessage
+	1, // 5: gdrpc.test.v1.Echo.Download:input_type -> gdrpc.test.v1.PlainMessage
+	0, // 6: gdrpc.test.v1.Echo.Declared:output_type -> gdrpc.test.v1.DeclaredMessage
+	1, // 7: gdrpc.test.v1.Echo.Plain:output_type -> gdrpc.test.v1.PlainMessage
+	1, // 8: gdrpc.test.v1.Echo.Chat:output_type -> gdrpc.test.v1.PlainMessage
+	0, // 9: gdrpc.test.v1.Echo.Talk:output_type -> gdrpc.test.v1.DeclaredMessage
+	1, // 10: gdrpc.test.v1.Echo.Upload:output_type -> gdrpc.test.v1.PlainMessage
+	1, // 11: gdrpc.test.v1.Echo.Download:output_type -> gdrpc.test.v1.PlainMessage
+	6, // [6:12] is the sub-list for method output_type
+	0, // [0:6] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name

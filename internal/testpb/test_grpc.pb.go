@@ -22,6 +22,9 @@ const (
 	Echo_Declared_FullMethodName = "/gdrpc.test.v1.Echo/Declared"
 	Echo_Plain_FullMethodName    = "/gdrpc.test.v1.Echo/Plain"
 	Echo_Chat_FullMethodName     = "/gdrpc.test.v1.Echo/Chat"
+	Echo_Talk_FullMethodName     = "/gdrpc.test.v1.Echo/Talk"
+	Echo_Upload_FullMethodName   = "/gdrpc.test.v1.Echo/Upload"
+	Echo_Download_FullMethodName = "/gdrpc.test.v1.Echo/Download"
 )
 
 // EchoClient is the client API for Echo service.
@@ -36,6 +39,12 @@ type EchoClient interface {
 	Plain(ctx context.Context, in *PlainMessage, opts ...grpc.CallOption) (*PlainMessage, error)
 	// Chat is a stream in both directions.
 	Chat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PlainMessage, PlainMessage], error)
+	// Talk is one whose messages hold attachments for stock peers.
+	Talk(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DeclaredMessage, DeclaredMessage], error)
+	// Upload is a stream of requests.
+	Upload(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PlainMessage, PlainMessage], error)
+	// Download is a stream of replies.
+	Download(ctx context.Context, in *PlainMessage, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PlainMessage], error)
 }
 
 type echoClient struct {
@@ -79,6 +88,51 @@ func (c *echoClient) Chat(ctx context.Context, opts ...grpc.CallOption) (grpc.Bi
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Echo_ChatClient = grpc.BidiStreamingClient[PlainMessage, PlainMessage]
 
+func (c *echoClient) Talk(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DeclaredMessage, DeclaredMessage], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Echo_ServiceDesc.Streams[1], Echo_Talk_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DeclaredMessage, DeclaredMessage]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Echo_TalkClient = grpc.BidiStreamingClient[DeclaredMessage, DeclaredMessage]
+
+func (c *echoClient) Upload(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PlainMessage, PlainMessage], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Echo_ServiceDesc.Streams[2], Echo_Upload_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PlainMessage, PlainMessage]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Echo_UploadClient = grpc.ClientStreamingClient[PlainMessage, PlainMessage]
+
+func (c *echoClient) Download(ctx context.Context, in *PlainMessage, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PlainMessage], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Echo_ServiceDesc.Streams[3], Echo_Download_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PlainMessage, PlainMessage]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Echo_DownloadClient = grpc.ServerStreamingClient[PlainMessage]
+
 // EchoServer is the server API for Echo service.
 // All implementations must embed UnimplementedEchoServer
 // for forward compatibility.
@@ -91,6 +145,12 @@ type EchoServer interface {
 	Plain(context.Context, *PlainMessage) (*PlainMessage, error)
 	// Chat is a stream in both directions.
 	Chat(grpc.BidiStreamingServer[PlainMessage, PlainMessage]) error
+	// Talk is one whose messages hold attachments for stock peers.
+	Talk(grpc.BidiStreamingServer[DeclaredMessage, DeclaredMessage]) error
+	// Upload is a stream of requests.
+	Upload(grpc.ClientStreamingServer[PlainMessage, PlainMessage]) error
+	// Download is a stream of replies.
+	Download(*PlainMessage, grpc.ServerStreamingServer[PlainMessage]) error
 	mustEmbedUnimplementedEchoServer()
 }
 
@@ -109,6 +169,15 @@ func (UnimplementedEchoServer) Plain(context.Context, *PlainMessage) (*PlainMess
 }
 func (UnimplementedEchoServer) Chat(grpc.BidiStreamingServer[PlainMessage, PlainMessage]) error {
 	return status.Error(codes.Unimplemented, "method Chat not implemented")
+}
+func (UnimplementedEchoServer) Talk(grpc.BidiStreamingServer[DeclaredMessage, DeclaredMessage]) error {
+	return status.Error(codes.Unimplemented, "method Talk not implemented")
+}
+func (UnimplementedEchoServer) Upload(grpc.ClientStreamingServer[PlainMessage, PlainMessage]) error {
+	return status.Error(codes.Unimplemented, "method Upload not implemented")
+}
+func (UnimplementedEchoServer) Download(*PlainMessage, grpc.ServerStreamingServer[PlainMessage]) error {
+	return status.Error(codes.Unimplemented, "method Download not implemented")
 }
 func (UnimplementedEchoServer) mustEmbedUnimplementedEchoServer() {}
 func (UnimplementedEchoServer) testEmbeddedByValue()              {}
@@ -174,6 +243,31 @@ func _Echo_Chat_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Echo_ChatServer = grpc.BidiStreamingServer[PlainMessage, PlainMessage]
 
+func _Echo_Talk_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EchoServer).Talk(&grpc.GenericServerStream[DeclaredMessage, DeclaredMessage]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Echo_TalkServer = grpc.BidiStreamingServer[DeclaredMessage, DeclaredMessage]
+
+func _Echo_Upload_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(EchoServer).Upload(&grpc.GenericServerStream[PlainMessage, PlainMessage]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Echo_UploadServer = grpc.ClientStreamingServer[PlainMessage, PlainMessage]
+
+func _Echo_Download_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PlainMessage)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EchoServer).Download(m, &grpc.GenericServerStream[PlainMessage, PlainMessage]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Echo_DownloadServer = grpc.ServerStreamingServer[PlainMessage]
+
 // Echo_ServiceDesc is the grpc.ServiceDesc for Echo service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -196,6 +290,22 @@ var Echo_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Echo_Chat_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Talk",
+			Handler:       _Echo_Talk_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Upload",
+			Handler:       _Echo_Upload_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Download",
+			Handler:       _Echo_Download_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "test.proto",

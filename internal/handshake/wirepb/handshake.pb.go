@@ -26,20 +26,21 @@ const (
 
 // Hello opens a connection, and answers.
 type Hello struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	VersionMajor      uint32                 `protobuf:"varint,1,opt,name=version_major,json=versionMajor,proto3" json:"version_major,omitempty"`
-	VersionMinor      uint32                 `protobuf:"varint,2,opt,name=version_minor,json=versionMinor,proto3" json:"version_minor,omitempty"`
-	Features          uint64                 `protobuf:"fixed64,3,opt,name=features,proto3" json:"features,omitempty"` // bits: wire.md section 8
-	Nonce             []byte                 `protobuf:"bytes,4,opt,name=nonce,proto3" json:"nonce,omitempty"`         // 16 bytes; the server's is made from the client's
-	Limits            *Limits                `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
-	Providers         []*Provider            `protobuf:"bytes,6,rep,name=providers,proto3" json:"providers,omitempty"`                                           // best first
-	MemoryKinds       []string               `protobuf:"bytes,7,rep,name=memory_kinds,json=memoryKinds,proto3" json:"memory_kinds,omitempty"`                    // that lanes reach without staging
-	HostHash          []byte                 `protobuf:"bytes,8,opt,name=host_hash,json=hostHash,proto3" json:"host_hash,omitempty"`                             // 16 bytes, salted with the client's nonce; empty: not told
-	SessionId         []byte                 `protobuf:"bytes,9,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`                          // server only; 16 bytes; empty: no joins
-	SessionSecret     []byte                 `protobuf:"bytes,10,opt,name=session_secret,json=sessionSecret,proto3" json:"session_secret,omitempty"`             // server only; 32 bytes
-	AdvertisedAddress string                 `protobuf:"bytes,11,opt,name=advertised_address,json=advertisedAddress,proto3" json:"advertised_address,omitempty"` // reserved: where joins reach this very server
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	VersionMajor        uint32                 `protobuf:"varint,1,opt,name=version_major,json=versionMajor,proto3" json:"version_major,omitempty"`
+	VersionMinor        uint32                 `protobuf:"varint,2,opt,name=version_minor,json=versionMinor,proto3" json:"version_minor,omitempty"`
+	Features            uint64                 `protobuf:"fixed64,3,opt,name=features,proto3" json:"features,omitempty"` // bits: wire.md section 8
+	Nonce               []byte                 `protobuf:"bytes,4,opt,name=nonce,proto3" json:"nonce,omitempty"`         // 16 bytes; the server's is made from the client's
+	Limits              *Limits                `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	Providers           []*Provider            `protobuf:"bytes,6,rep,name=providers,proto3" json:"providers,omitempty"`                                                 // best first
+	MemoryKinds         []string               `protobuf:"bytes,7,rep,name=memory_kinds,json=memoryKinds,proto3" json:"memory_kinds,omitempty"`                          // that lanes reach without staging
+	HostHash            []byte                 `protobuf:"bytes,8,opt,name=host_hash,json=hostHash,proto3" json:"host_hash,omitempty"`                                   // 16 bytes, salted with the client's nonce; empty: not told
+	SessionId           []byte                 `protobuf:"bytes,9,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`                                // server only; 16 bytes; empty: no joins
+	SessionSecret       []byte                 `protobuf:"bytes,10,opt,name=session_secret,json=sessionSecret,proto3" json:"session_secret,omitempty"`                   // server only; 32 bytes
+	AdvertisedAddresses []string               `protobuf:"bytes,11,rep,name=advertised_addresses,json=advertisedAddresses,proto3" json:"advertised_addresses,omitempty"` // server only; where joins reach this very server
+	BulkJoins           uint32                 `protobuf:"varint,12,opt,name=bulk_joins,json=bulkJoins,proto3" json:"bulk_joins,omitempty"`                              // bulk lanes that may be joined at most; 0: 1
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
@@ -142,11 +143,18 @@ func (x *Hello) GetSessionSecret() []byte {
 	return nil
 }
 
-func (x *Hello) GetAdvertisedAddress() string {
+func (x *Hello) GetAdvertisedAddresses() []string {
 	if x != nil {
-		return x.AdvertisedAddress
+		return x.AdvertisedAddresses
 	}
-	return ""
+	return nil
+}
+
+func (x *Hello) GetBulkJoins() uint32 {
+	if x != nil {
+		return x.BulkJoins
+	}
+	return 0
 }
 
 // Limits is what a side can take.
@@ -494,8 +502,10 @@ func (x *Joined) GetQueuePair() *QueuePair {
 // QueuePair is what one side must know of the other's queue pair.
 type QueuePair struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Num           uint32                 `protobuf:"varint,1,opt,name=num,proto3" json:"num,omitempty"` // 24 bits
-	Psn           uint32                 `protobuf:"varint,2,opt,name=psn,proto3" json:"psn,omitempty"` // 24 bits
+	Num           uint32                 `protobuf:"varint,1,opt,name=num,proto3" json:"num,omitempty"`                           // 24 bits
+	Psn           uint32                 `protobuf:"varint,2,opt,name=psn,proto3" json:"psn,omitempty"`                           // 24 bits
+	EagerNum      uint32                 `protobuf:"varint,3,opt,name=eager_num,json=eagerNum,proto3" json:"eager_num,omitempty"` // of the eager lane that comes with a control lane; 0: none
+	EagerPsn      uint32                 `protobuf:"varint,4,opt,name=eager_psn,json=eagerPsn,proto3" json:"eager_psn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -544,11 +554,26 @@ func (x *QueuePair) GetPsn() uint32 {
 	return 0
 }
 
+func (x *QueuePair) GetEagerNum() uint32 {
+	if x != nil {
+		return x.EagerNum
+	}
+	return 0
+}
+
+func (x *QueuePair) GetEagerPsn() uint32 {
+	if x != nil {
+		return x.EagerPsn
+	}
+	return 0
+}
+
 // Up names the joins that stand on the client's side.
 type Up struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Joins         []*Lane                `protobuf:"bytes,1,rep,name=joins,proto3" json:"joins,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why others do not
+	Shared        []*SharedLane          `protobuf:"bytes,3,rep,name=shared,proto3" json:"shared,omitempty"` // if joins do not stand: the client's lanes of mode soft-shared
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -597,11 +622,19 @@ func (x *Up) GetReason() string {
 	return ""
 }
 
+func (x *Up) GetShared() []*SharedLane {
+	if x != nil {
+		return x.Shared
+	}
+	return nil
+}
+
 // Report names those of them that stand on the server's side too.
 type Report struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Joins         []*Lane                `protobuf:"bytes,1,rep,name=joins,proto3" json:"joins,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why others do not
+	Shared        []*SharedLane          `protobuf:"bytes,3,rep,name=shared,proto3" json:"shared,omitempty"` // if Up has them: the server's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -650,6 +683,66 @@ func (x *Report) GetReason() string {
 	return ""
 }
 
+func (x *Report) GetShared() []*SharedLane {
+	if x != nil {
+		return x.Shared
+	}
+	return nil
+}
+
+// SharedLane is one side's end of a lane that shares the bootstrap connection.
+type SharedLane struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          uint32                 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"` // 1 control, 2 bulk, 3 stream
+	QueuePair     *QueuePair             `protobuf:"bytes,2,opt,name=queue_pair,json=queuePair,proto3" json:"queue_pair,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedLane) Reset() {
+	*x = SharedLane{}
+	mi := &file_handshake_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedLane) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedLane) ProtoMessage() {}
+
+func (x *SharedLane) ProtoReflect() protoreflect.Message {
+	mi := &file_handshake_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedLane.ProtoReflect.Descriptor instead.
+func (*SharedLane) Descriptor() ([]byte, []int) {
+	return file_handshake_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SharedLane) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *SharedLane) GetQueuePair() *QueuePair {
+	if x != nil {
+		return x.QueuePair
+	}
+	return nil
+}
+
 // Lane names one lane.
 type Lane struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -661,7 +754,7 @@ type Lane struct {
 
 func (x *Lane) Reset() {
 	*x = Lane{}
-	mi := &file_handshake_proto_msgTypes[10]
+	mi := &file_handshake_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +766,7 @@ func (x *Lane) String() string {
 func (*Lane) ProtoMessage() {}
 
 func (x *Lane) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[10]
+	mi := &file_handshake_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +779,7 @@ func (x *Lane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lane.ProtoReflect.Descriptor instead.
 func (*Lane) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{10}
+	return file_handshake_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Lane) GetKind() uint32 {
@@ -714,7 +807,7 @@ type Decide struct {
 
 func (x *Decide) Reset() {
 	*x = Decide{}
-	mi := &file_handshake_proto_msgTypes[11]
+	mi := &file_handshake_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +819,7 @@ func (x *Decide) String() string {
 func (*Decide) ProtoMessage() {}
 
 func (x *Decide) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[11]
+	mi := &file_handshake_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +832,7 @@ func (x *Decide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decide.ProtoReflect.Descriptor instead.
 func (*Decide) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{11}
+	return file_handshake_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Decide) GetMode() uint32 {
@@ -767,7 +860,7 @@ type Busy struct {
 
 func (x *Busy) Reset() {
 	*x = Busy{}
-	mi := &file_handshake_proto_msgTypes[12]
+	mi := &file_handshake_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +872,7 @@ func (x *Busy) String() string {
 func (*Busy) ProtoMessage() {}
 
 func (x *Busy) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[12]
+	mi := &file_handshake_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +885,7 @@ func (x *Busy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Busy.ProtoReflect.Descriptor instead.
 func (*Busy) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{12}
+	return file_handshake_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Busy) GetReason() string {
@@ -813,7 +906,7 @@ var File_handshake_proto protoreflect.FileDescriptor
 
 const file_handshake_proto_rawDesc = "" +
 	"\n" +
-	"\x0fhandshake.proto\x12\x0fgdrpc.handshake\"\xa2\x03\n" +
+	"\x0fhandshake.proto\x12\x0fgdrpc.handshake\"\xc5\x03\n" +
 	"\x05Hello\x12#\n" +
 	"\rversion_major\x18\x01 \x01(\rR\fversionMajor\x12#\n" +
 	"\rversion_minor\x18\x02 \x01(\rR\fversionMinor\x12\x1a\n" +
@@ -826,8 +919,10 @@ const file_handshake_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\t \x01(\fR\tsessionId\x12%\n" +
 	"\x0esession_secret\x18\n" +
-	" \x01(\fR\rsessionSecret\x12-\n" +
-	"\x12advertised_address\x18\v \x01(\tR\x11advertisedAddress\"\x8a\x01\n" +
+	" \x01(\fR\rsessionSecret\x121\n" +
+	"\x14advertised_addresses\x18\v \x03(\tR\x13advertisedAddresses\x12\x1d\n" +
+	"\n" +
+	"bulk_joins\x18\f \x01(\rR\tbulkJoins\"\x8a\x01\n" +
 	"\x06Limits\x12#\n" +
 	"\rcontrol_depth\x18\x01 \x01(\rR\fcontrolDepth\x12\x1d\n" +
 	"\n" +
@@ -852,16 +947,25 @@ const file_handshake_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x129\n" +
 	"\n" +
-	"queue_pair\x18\x03 \x01(\v2\x1a.gdrpc.handshake.QueuePairR\tqueuePair\"/\n" +
+	"queue_pair\x18\x03 \x01(\v2\x1a.gdrpc.handshake.QueuePairR\tqueuePair\"i\n" +
 	"\tQueuePair\x12\x10\n" +
 	"\x03num\x18\x01 \x01(\rR\x03num\x12\x10\n" +
-	"\x03psn\x18\x02 \x01(\rR\x03psn\"I\n" +
+	"\x03psn\x18\x02 \x01(\rR\x03psn\x12\x1b\n" +
+	"\teager_num\x18\x03 \x01(\rR\beagerNum\x12\x1b\n" +
+	"\teager_psn\x18\x04 \x01(\rR\beagerPsn\"~\n" +
 	"\x02Up\x12+\n" +
 	"\x05joins\x18\x01 \x03(\v2\x15.gdrpc.handshake.LaneR\x05joins\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"M\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x123\n" +
+	"\x06shared\x18\x03 \x03(\v2\x1b.gdrpc.handshake.SharedLaneR\x06shared\"\x82\x01\n" +
 	"\x06Report\x12+\n" +
 	"\x05joins\x18\x01 \x03(\v2\x15.gdrpc.handshake.LaneR\x05joins\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"0\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x123\n" +
+	"\x06shared\x18\x03 \x03(\v2\x1b.gdrpc.handshake.SharedLaneR\x06shared\"[\n" +
+	"\n" +
+	"SharedLane\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\rR\x04kind\x129\n" +
+	"\n" +
+	"queue_pair\x18\x02 \x01(\v2\x1a.gdrpc.handshake.QueuePairR\tqueuePair\"0\n" +
 	"\x04Lane\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\"4\n" +
@@ -884,34 +988,38 @@ func file_handshake_proto_rawDescGZIP() []byte {
 	return file_handshake_proto_rawDescData
 }
 
-var file_handshake_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_handshake_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_handshake_proto_goTypes = []any{
-	(*Hello)(nil),     // 0: gdrpc.handshake.Hello
-	(*Limits)(nil),    // 1: gdrpc.handshake.Limits
-	(*Provider)(nil),  // 2: gdrpc.handshake.Provider
-	(*Join)(nil),      // 3: gdrpc.handshake.Join
-	(*Challenge)(nil), // 4: gdrpc.handshake.Challenge
-	(*Proof)(nil),     // 5: gdrpc.handshake.Proof
-	(*Joined)(nil),    // 6: gdrpc.handshake.Joined
-	(*QueuePair)(nil), // 7: gdrpc.handshake.QueuePair
-	(*Up)(nil),        // 8: gdrpc.handshake.Up
-	(*Report)(nil),    // 9: gdrpc.handshake.Report
-	(*Lane)(nil),      // 10: gdrpc.handshake.Lane
-	(*Decide)(nil),    // 11: gdrpc.handshake.Decide
-	(*Busy)(nil),      // 12: gdrpc.handshake.Busy
+	(*Hello)(nil),      // 0: gdrpc.handshake.Hello
+	(*Limits)(nil),     // 1: gdrpc.handshake.Limits
+	(*Provider)(nil),   // 2: gdrpc.handshake.Provider
+	(*Join)(nil),       // 3: gdrpc.handshake.Join
+	(*Challenge)(nil),  // 4: gdrpc.handshake.Challenge
+	(*Proof)(nil),      // 5: gdrpc.handshake.Proof
+	(*Joined)(nil),     // 6: gdrpc.handshake.Joined
+	(*QueuePair)(nil),  // 7: gdrpc.handshake.QueuePair
+	(*Up)(nil),         // 8: gdrpc.handshake.Up
+	(*Report)(nil),     // 9: gdrpc.handshake.Report
+	(*SharedLane)(nil), // 10: gdrpc.handshake.SharedLane
+	(*Lane)(nil),       // 11: gdrpc.handshake.Lane
+	(*Decide)(nil),     // 12: gdrpc.handshake.Decide
+	(*Busy)(nil),       // 13: gdrpc.handshake.Busy
 }
 var file_handshake_proto_depIdxs = []int32{
 	1,  // 0: gdrpc.handshake.Hello.limits:type_name -> gdrpc.handshake.Limits
 	2,  // 1: gdrpc.handshake.Hello.providers:type_name -> gdrpc.handshake.Provider
 	7,  // 2: gdrpc.handshake.Proof.queue_pair:type_name -> gdrpc.handshake.QueuePair
 	7,  // 3: gdrpc.handshake.Joined.queue_pair:type_name -> gdrpc.handshake.QueuePair
-	10, // 4: gdrpc.handshake.Up.joins:type_name -> gdrpc.handshake.Lane
-	10, // 5: gdrpc.handshake.Report.joins:type_name -> gdrpc.handshake.Lane
-	6,  // [6:6] is the sub-list for method output_type
-	6,  // [6:6] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	11, // 4: gdrpc.handshake.Up.joins:type_name -> gdrpc.handshake.Lane
+	10, // 5: gdrpc.handshake.Up.shared:type_name -> gdrpc.handshake.SharedLane
+	11, // 6: gdrpc.handshake.Report.joins:type_name -> gdrpc.handshake.Lane
+	10, // 7: gdrpc.handshake.Report.shared:type_name -> gdrpc.handshake.SharedLane
+	7,  // 8: gdrpc.handshake.SharedLane.queue_pair:type_name -> gdrpc.handshake.QueuePair
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_handshake_proto_init() }
@@ -925,7 +1033,7 @@ func file_handshake_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_handshake_proto_rawDesc), len(file_handshake_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,78 @@
+package gdrpc
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+)
+
+// streamCodec is the codec of one client's stream. It wraps the one that the
+// stream would have had. Marshal and Unmarshal run concurrently: each has its
+// own half of the stream.
+type streamCodec struct{ stream *clientStream }
+
+var _ encoding.CodecV2 = streamCodec{}
+
+// Name keeps the content type what it would have been.
+func (c streamCodec) Name() string { return c.stream.codec.subtype }
+
+// Marshal implements encoding.CodecV2. SendMsg has encoded messages with
+// attachments already.
+func (c streamCodec) Marshal(msg any) (mem.BufferSlice, error) {
+	s := c.stream
+	ready := s.ready
+	s.ready = encoded{}
+	if err := s.attempt().broken; err != nil {
+		s.ready = ready // for SendMsg to free
+		return nil, s.sendFailed(errorf(codes.Internal, "%w; an interceptor closer to the wire than gdrpc's must not do so (pass DialOptions last)", err))
+	}
+	switch {
+	case ready.err != nil:
+		return nil, s.sendFailed(ready.err)
+	case ready.data != nil:
+		return ready.data, nil
+	}
+	return s.codec.codec.Marshal(msg)
+}
+
+// sendFailed keeps an error whose code grpc would change, for the caller.
+func (s *clientStream) sendFailed(err error) error {
+	if isOurs(err) {
+		s.mu.Lock()
+		s.sendErr = err
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (c streamCodec) Unmarshal(data mem.BufferSlice, msg any) error {
+	s := c.stream
+	in, err := s.client.decode(data, msg, s.codec.codec)
+	if err == nil && in != nil {
+		err = s.arrive(in)
+	}
+	if isOurs(err) {
+		s.recvErr = err
+	}
+	return err
+}
+
+// arrive has what came with a message wait for RecvMsg, in place of what came
+// with another before.
+func (s *clientStream) arrive(in *incoming) error {
+	in.reply = true
+	if s.desc.ServerStreams {
+		in.box, in.memory = &s.in, s.in.memory
+	}
+	old := s.arrived
+	s.arrived = in
+	old.discard(nil)
+	old.end()
+	at := s.attempt().conn
+	if at != nil && in.offers > 0 {
+		at.Hold()
+		in.held = at
+	}
+	return in.bind(at)
+}

@@ -1,0 +1,101 @@
+package conn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/emu"
+	"github.com/gdrpc/gdrpc/gpubuf/host"
+)
+
+// bookedMemory is a device whose copies the ledger books, and which take their
+// time. The model itself copies by the device below.
+type bookedMemory struct {
+	gpubuf.Device
+	ledger *modelLedger
+	delay  *modelDelay
+}
+
+// CopyIn implements gpubuf.Device.
+func (d *bookedMemory) CopyIn(dst gpubuf.DevicePtr, src []byte) error {
+	u := d.ledger.begin(rangeOf(uint64(dst), int64(len(src))), true, "a copy into device memory")
+	defer d.ledger.end(u)
+	d.delay.wait()
+	return d.Device.CopyIn(dst, src)
+}
+
+// CopyOut implements gpubuf.Device.
+func (d *bookedMemory) CopyOut(dst []byte, src gpubuf.DevicePtr) error {
+	u := d.ledger.begin(rangeOf(uint64(src), int64(len(dst))), false, "a copy out of device memory")
+	defer d.ledger.end(u)
+	d.delay.wait()
+	return d.Device.CopyOut(dst, src)
+}
+
+// modelPool is memory of one kind of one side.
+type modelPool struct {
+	*gpubuf.Pool
+	below, booked gpubuf.Device
+}
+
+func newModelPool(kind string, l *modelLedger, delay *modelDelay) (*modelPool, error) {
+	p := &modelPool{below: host.New()}
+	if kind == "emu" {
+		d, err := emu.New(nil)
+		if err != nil {
+			return nil, err
+		}
+		p.below = d
+	}
+	p.booked = &bookedMemory{Device: p.below, ledger: l, delay: delay}
+	var err error
+	p.Pool, err = gpubuf.NewPool(gpubuf.Config{Device: p.booked, RegionSize: 16 << 20, Limit: 1 << 30, ReplyReserve: -1})
+	return p, err
+}
+
+// Close gives everything back.
+func (p *modelPool) Close() error { return errors.Join(p.Pool.Close(), p.below.Close()) }
+
+// modelPattern is size bytes that depend on id.
+func modelPattern(id uint64, size int64) []byte {
+	b := make([]byte, size)
+	var seed [32]byte
+	copy(seed[:], fmt.Sprint(id))
+	rand.NewChaCha8(seed).Read(b)
+	return b
+}
+
+// write and matches copy by the device below: the model's own hand.
+func (p *modelPool) write(s *gpubuf.Slice, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	return p.below.CopyIn(s.Ptr(), b)
+}
+
+func (p *modelPool) matches(s *gpubuf.Slice, want []byte) bool {
+	got := make([]byte, s.Len())
+	if len(got) == 0 {
+		return true
+	}
+	if err := p.below.CopyOut(got, s.Ptr()); err != nil {
+		return false
+	}
+	return bytes.Equal(got, want)
+}
+
+// modelDelay makes virtual time pass, at random up to most.
+type modelDelay struct {
+	rng  *modelRand
+	most time.Duration
+}
+
+func (d *modelDelay) wait() {
+	if d.most > 0 {
+		time.Sleep(d.rng.duration(d.most))
+	}
+}
