@@ -186,6 +186,7 @@ func (c *Conn) startLanes(s Setup) {
 				send.complete(wc)
 			}
 		}, c.bulkLost)
+		go l.watch(c.bulkLost)
 	}
 	if c.eager != nil {
 		c.eager.l.start(c.eager.complete, c.bulkLost)

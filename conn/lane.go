@@ -327,6 +327,18 @@ func (l *Lane) start(handle func(*ibverbs.WC), fail func(error)) {
 	}()
 }
 
+// watch calls lost when the lane's wire dies. A queue pair on which nothing is
+// posted has no completion that would tell.
+func (l *Lane) watch(lost func(error)) {
+	select {
+	case <-l.wire.Done():
+		if !l.closing.Load() {
+			lost(l.wire.Err())
+		}
+	case <-l.closed:
+	}
+}
+
 // poll runs until the channel closes or the queue dies. It arms the queue
 // before it polls it empty, so that no completion is missed.
 func (l *Lane) poll(handle func(*ibverbs.WC)) error {

@@ -13,7 +13,7 @@ import (
 )
 
 // modelRuns is how many runs a plain go test does: a few seconds.
-const modelRuns = 300
+const modelRuns = 150
 
 // TestModel has two sides offer and land at random while completions come late,
 // sockets are slow and die, and Conns close, and holds all of it to a ledger of
