@@ -132,7 +132,7 @@ func (b *bulkSend) run() {
 func (b *bulkSend) pump() *chunk {
 	for len(b.queue) > 0 && len(b.free) > 0 && !b.copying {
 		s := b.queue[0]
-		if s.offer != nil && !s.offer.read() {
+		if s.offer != nil && !s.offer.read(b.c) {
 			s.stop(bulkAborted)
 		}
 		switch {
@@ -141,12 +141,12 @@ func (b *bulkSend) pump() *chunk {
 		case s.offer.Flags()&OfferStaged != 0:
 			block := b.stager.get()
 			if block == nil && len(b.free) == len(b.slots) {
-				s.offer.readDone() // no completion will ever free a block
+				s.offer.readDone(b.c) // no completion will ever free a block
 				s.stop(bulkFailed)
 				continue
 			}
 			if block == nil {
-				s.offer.readDone()
+				s.offer.readDone(b.c)
 				return nil
 			}
 			b.copying = true
@@ -164,7 +164,7 @@ func (b *bulkSend) direct(s *serving) {
 	sge, err := b.c.d.regions.sge(o.src, int64(s.r.position(s.next)), s.r.length(s.next))
 	if err != nil {
 		b.c.d.cfg.Logger.Warn("gdrpc: cannot send an attachment", "peer", b.c.RemoteAddr(), "err", err)
-		o.readDone()
+		o.readDone(b.c)
 		s.stop(bulkFailed)
 		return
 	}
@@ -188,7 +188,7 @@ func (b *bulkSend) copier(ch *chunk) {
 // copied sends a chunk that is in its staging block. mu is held.
 func (b *bulkSend) copied(ch *chunk, err error) {
 	if len(b.queue) == 0 { // closed
-		ch.offer.readDone()
+		ch.offer.readDone(b.c)
 		b.stager.put(ch.block)
 		return
 	}
@@ -202,7 +202,7 @@ func (b *bulkSend) copied(ch *chunk, err error) {
 		s.stop(bulkFailed)
 	}
 	if s.offer == nil { // failed, or aborted meanwhile
-		ch.offer.readDone()
+		ch.offer.readDone(b.c)
 		b.stager.put(ch.block)
 		return
 	}
@@ -233,7 +233,7 @@ func (b *bulkSend) finish(i int) {
 	b.free = append(b.free, i)
 	b.stager.put(s.block)
 	if s.offer != nil {
-		s.offer.readDone()
+		s.offer.readDone(b.c)
 	}
 }
 

@@ -185,6 +185,9 @@ func (c *Conn) finishLanes() {
 			c.awaitPeer()
 		}
 		c.control.stop()
+		if c.eager != nil {
+			c.eager.stop() // the control lane takes the eager lane with it
+		}
 		c.lanes[0].Close()
 		c.closeBulk()
 		c.dropOffers()

@@ -112,7 +112,7 @@ func (e *eager) push(o *Offer) bool {
 func (e *eager) reserve(o *Offer) (i int, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.dead || e.credits == 0 || len(e.free) == 0 || !o.read() {
+	if e.dead || e.credits == 0 || len(e.free) == 0 || !o.read(e.c) {
 		return 0, false
 	}
 	i = e.free[len(e.free)-1]
@@ -174,7 +174,7 @@ func (e *eager) finish(i int) {
 	e.slots[i] = sendSlot{}
 	e.free = append(e.free, i)
 	e.stager.put(s.block)
-	s.offer.readDone()
+	s.offer.readDone(e.c)
 }
 
 // arrive takes the push in receive block i: for the landing that waits for it,

@@ -50,7 +50,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 }
 
 // modelHang is how long one run may take in real time.
-const modelHang = 20 * time.Second
+const modelHang = time.Minute
 
 func runSeed(t *testing.T, seed uint64) {
 	name := fmt.Sprintf("seed %d", seed)

@@ -21,7 +21,7 @@ type Offer struct {
 
 	mu        sync.Mutex
 	conns     []*Conn            // where it can be asked for; guarded by mu
-	reading   int                // chunks whose send or staging copy is not finished; guarded by mu
+	reading   map[*Conn]int      // chunks whose send or staging copy is not finished; guarded by mu
 	withdrawn bool               // guarded by mu
 	gone      bool               // drained is closed; guarded by mu
 	asking    map[*Conn]struct{} // whose peers wait for the event; guarded by mu
@@ -98,42 +98,35 @@ func (o *Offer) Withdraw() {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.reading == 0 {
+	if len(o.reading) == 0 {
 		o.drain()
 	} else {
-		o.watchDrain(conns)
+		o.watchDrain()
 	}
 }
 
-// watchDrain closes the Conns that finish no send at all while the offer waits
-// for some. mu is held.
-func (o *Offer) watchDrain(conns []*Conn) {
-	if len(conns) == 0 {
-		return
+// watchDrain closes each Conn that still reads the source and finishes no send at
+// all. mu is held.
+func (o *Offer) watchDrain() {
+	var bound time.Duration
+	seen := make(map[*Conn]uint64)
+	for c := range o.reading {
+		bound = c.d.cfg.DrainTimeout
+		seen[c] = c.stats.sends.Load()
 	}
-	bound := conns[0].d.cfg.DrainTimeout
-	seen := sends(conns)
 	o.timer = time.AfterFunc(bound, func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		switch {
-		case o.gone:
-		case sends(conns) != seen:
-			o.watchDrain(conns)
-		default:
-			for _, c := range conns {
+		if o.gone {
+			return
+		}
+		for c, n := range seen {
+			if o.reading[c] > 0 && c.stats.sends.Load() == n {
 				c.fail(fmt.Errorf("sends of a withdrawn offer did not finish for %v", bound))
 			}
 		}
+		o.watchDrain()
 	})
-}
-
-// sends returns how many sends have completed on the Conns.
-func sends(conns []*Conn) (n uint64) {
-	for _, c := range conns {
-		n += c.stats.sends.Load()
-	}
-	return n
 }
 
 // drain gives the source back. mu is held.
@@ -157,22 +150,27 @@ func (o *Offer) Drained() <-chan struct{} { return o.drained }
 
 // read notes that a chunk is about to be read from the source; false if the
 // offer is withdrawn.
-func (o *Offer) read() bool {
+func (o *Offer) read(c *Conn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.withdrawn {
 		return false
 	}
-	o.reading++
+	if o.reading == nil {
+		o.reading = make(map[*Conn]int)
+	}
+	o.reading[c]++
 	return true
 }
 
 // readDone undoes read.
-func (o *Offer) readDone() {
+func (o *Offer) readDone(c *Conn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.reading--
-	if o.withdrawn && o.reading == 0 {
+	if o.reading[c]--; o.reading[c] == 0 {
+		delete(o.reading, c)
+	}
+	if o.withdrawn && len(o.reading) == 0 {
 		o.drain()
 	}
 }

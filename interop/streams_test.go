@@ -21,7 +21,7 @@ func TestStreams(t *testing.T) {
 		require.NoError(t, serverStream(ctx, c, 20, 100_000))
 		require.NoError(t, clientStream(ctx, c, 20, 100_000))
 		require.NoError(t, fullDuplex(ctx, c, 20, 100_000))
-		require.NoError(t, fullDuplex(ctx, c, 3, 3<<20))
+		require.NoError(t, fullDuplex(ctx, c, 3, 1<<20))
 		requireStatusOfStream(t, c)
 		requireCancel(t, c)
 	})

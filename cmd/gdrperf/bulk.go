@@ -16,14 +16,15 @@ type bulkJob struct {
 	size   int64
 	emu    bool // from the memory of an emulated GPU to that of another
 	ops    int
-	target target // for gdrpc
+	target target // for gdrpc, of bare TCP
+	stock  target // for gdrpc, times as fast as stock
 }
 
 var bulkJobs = []bulkJob{
 	{size: 64 << 20, ops: 2, target: atLeast(0.8)},
 	{size: 64 << 20, ops: 2, emu: true},
-	{size: 1 << 20, ops: 32},
-	{size: 64 << 10, ops: 200},
+	{size: 1 << 20, ops: 32, stock: atLeast(2.5)},
+	{size: 64 << 10, ops: 200, stock: atLeast(1.5)},
 }
 
 // contest makes the contest on c's connections.
@@ -55,7 +56,7 @@ func (j bulkJob) contest(ctx context.Context, c *client) (*contest, error) {
 		ops: j.ops, samples: 2,
 		subjects: []*subject{
 			{name: "bare TCP", run: sendTCP},
-			landSubject(ctx, client, src, j.target),
+			landSubject(ctx, client, src, j.target).beside(j.stock),
 			{name: "stock", run: put},
 		},
 	}, nil

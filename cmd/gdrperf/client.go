@@ -8,13 +8,12 @@ import (
 
 	"github.com/gdrpc/gdrpc"
 	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
-	"github.com/gdrpc/gdrpc/gpubuf"
 )
 
 // client holds one connection of each kind to the server process.
 type client struct {
-	mem     *memory
-	tcpAddr string
+	mem               *memory
+	tcpAddr, hostAddr string
 
 	host, emu, plain, stock perfpb.PerfClient
 	half                    perfpb.PerfClient // stock gRPC to gdrpc's server
@@ -27,15 +26,15 @@ func newClient(ctx context.Context, to addresses) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client{mem: mem, tcpAddr: to.TCP, closers: []func(){func() { mem.close() }}}
+	c := &client{mem: mem, tcpAddr: to.TCP, hostAddr: to.Host, closers: []func(){func() { mem.close() }}}
 	for _, d := range []struct {
 		client *perfpb.PerfClient
 		addr   string
 		opts   []grpc.DialOption
 	}{
-		{&c.host, to.Host, gdrpcOptions(mem.host)},
-		{&c.emu, to.Emu, gdrpcOptions(mem.emu)},
-		{&c.plain, to.Plain, gdrpcOptions(mem.host)},
+		{&c.host, to.Host, gdrpcOptions(gdrpc.Config{Pool: mem.host})},
+		{&c.emu, to.Emu, gdrpcOptions(gdrpc.Config{Pool: mem.emu})},
+		{&c.plain, to.Plain, gdrpcOptions(gdrpc.Config{Pool: mem.host})},
 		{&c.stock, to.Stock, stockOptions()},
 		{&c.half, to.Plain, stockOptions()},
 	} {
@@ -54,9 +53,9 @@ func newClient(ctx context.Context, to addresses) (*client, error) {
 	return c, nil
 }
 
-func gdrpcOptions(pool *gpubuf.Pool) []grpc.DialOption {
+func gdrpcOptions(cfg gdrpc.Config) []grpc.DialOption {
 	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-	return append(opts, gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: pool}))...)
+	return append(opts, gdrpc.DialOptions(gdrpc.WithConfig(cfg))...)
 }
 
 func stockOptions() []grpc.DialOption {

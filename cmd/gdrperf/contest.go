@@ -18,11 +18,18 @@ type contest struct {
 // subject is one way to do a contest's job.
 type subject struct {
 	name   string
-	target target
+	target target            // against the base
+	stock  target            // against the subject "stock"
 	path   string            // by which bytes moved, once known
 	run    func(n int) error // does n operations, one after the other
 
 	times []time.Duration // of one operation, by sample
+}
+
+// beside sets the target against stock.
+func (s *subject) beside(t target) *subject {
+	s.stock = t
+	return s
 }
 
 // measure runs rounds that count, after others that warm up. Nothing collects

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/gdrpc/gdrpc"
+
 	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
 )
 
@@ -53,9 +55,13 @@ func measureIdle(ctx context.Context, to addresses, o options) (*idleResult, err
 	res := new(idleResult)
 	for _, step := range []func() error{
 		func() error { return i.cpu(ctx, res, "none", to.Stock, nil, o.idle) },
-		func() error { return i.cpu(ctx, res, "1 gdrpc, soft", to.Emu, gdrpcOptions(mem.emu), o.idle) },
+		func() error {
+			return i.cpu(ctx, res, "1 gdrpc, soft", to.Emu, gdrpcOptions(gdrpc.Config{Pool: mem.emu}), o.idle)
+		},
 		func() error { return i.conns(ctx, res, "stock gRPC", to.Stock, stockOptions(), o.conns) },
-		func() error { return i.conns(ctx, res, "gdrpc, soft", to.Emu, gdrpcOptions(mem.emu), o.conns) },
+		func() error {
+			return i.conns(ctx, res, "gdrpc, soft", to.Emu, gdrpcOptions(gdrpc.Config{Pool: mem.emu}), o.conns)
+		},
 	} {
 		if err := step(); err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ type results struct {
 	Machine machine     `json:"machine"`
 	Rounds  int         `json:"rounds"`
 	Bulk    []row       `json:"bulk,omitempty"`
+	Busy    *busyResult `json:"busy,omitempty"`
 	Calls   []row       `json:"calls,omitempty"`
 	Idle    *idleResult `json:"idle,omitempty"`
 }
@@ -28,8 +29,11 @@ type row struct {
 	Base   string  `json:"base"`
 	Target float64 `json:"target,omitempty"`
 	Met    bool    `json:"met"`
+	// TimesStock is how many times as fast as stock it is; 0 if there is no
+	// such comparison.
+	TimesStock float64 `json:"times_stock,omitempty"`
 
-	verdict string
+	verdict, stockVerdict string
 }
 
 // rows are a contest's outcome, compared with the subject called base.
@@ -42,6 +46,11 @@ func (c *contest) rows(base string) []row {
 			r.GBps = float64(c.bytes) / r.Median.Seconds() / 1e9
 		}
 		r.Met, r.verdict = s.target.met(r.Ratio), s.target.verdict(r.Ratio)
+		if stock := c.subject("stock"); stock != nil && base != "stock" {
+			r.TimesStock = ratio(stock, s)
+			r.Met = r.Met && s.stock.met(r.TimesStock)
+			r.stockVerdict = s.stock.verdict(r.TimesStock)
+		}
 		rows = append(rows, r)
 	}
 	return rows
@@ -59,6 +68,9 @@ func (r *results) writeTables(w io.Writer) error {
 	p.line("%s; medians of %d rounds.", r.Machine, r.Rounds)
 	if r.Bulk != nil {
 		p.bulk(r.Bulk)
+	}
+	if r.Busy != nil {
+		p.busy(r.Busy)
 	}
 	if r.Calls != nil {
 		p.calls(r.Calls)
@@ -82,13 +94,17 @@ func (p *printer) line(format string, args ...any) {
 }
 
 func (p *printer) bulk(rows []row) {
-	p.line("\n| one message, client to server | by | time | GB/s | of bare TCP | target |\n|---|---|--:|--:|--:|---|")
+	p.line("\n| one message, client to server | by | time | GB/s | of bare TCP | target | times stock | target |\n|---|---|--:|--:|--:|---|--:|---|")
 	for _, r := range rows {
 		name := r.Subject
 		if r.Path != "" {
 			name += " (" + r.Path + ")"
 		}
-		p.line("| %s | %s | %v | %.2f | %.2f | %s |", r.Case, name, short(r.Median), r.GBps, r.Ratio, r.verdict)
+		times := ""
+		if r.TimesStock > 0 {
+			times = fmt.Sprintf("%.2f", r.TimesStock)
+		}
+		p.line("| %s | %s | %v | %.2f | %.2f | %s | %s | %s |", r.Case, name, short(r.Median), r.GBps, r.Ratio, r.verdict, times, r.stockVerdict)
 	}
 }
 

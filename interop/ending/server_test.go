@@ -137,7 +137,7 @@ func TestConnectionAgeGrace(t *testing.T) {
 // stream, which the server ends for its age, or for having no calls.
 func TestConnectionAgeReply(t *testing.T) {
 	tests := map[string]keepalive.ServerParameters{
-		"age":  {MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: 20 * time.Millisecond},
+		"age":  {MaxConnectionAge: 100 * time.Millisecond, MaxConnectionAgeGrace: 100 * time.Millisecond},
 		"idle": {MaxConnectionIdle: 20 * time.Millisecond},
 	}
 	for name, p := range tests {

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/gdrpc/gdrpc"
+	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
+	"github.com/gdrpc/gdrpc/dialer"
+)
+
+// stripes is the number of bulk joins, and of bare sockets, of this contest.
+const stripes = 4
+
+// striped is one large message over several bulk joins, and over as many bare
+// sockets that carry a part each.
+func striped(ctx context.Context, c *client) (*contest, error) {
+	const size = 64 << 20
+	src, err := c.fill(ctx, c.mem.host, size)
+	if err != nil {
+		return nil, err
+	}
+	sendParts, err := c.sockets(src.HostBytes())
+	if err != nil {
+		return nil, err
+	}
+	client, err := c.stripedClient(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &contest{
+		name: fmt.Sprintf("%s, host, %d joins", sizeName(size), stripes), bytes: size, ops: 2, samples: 2,
+		subjects: []*subject{
+			{name: "bare TCP", run: sendParts},
+			landSubject(ctx, client, src, atLeast(0.8)),
+		},
+	}, nil
+}
+
+// sockets opens the bare connections and returns what sends n messages over
+// them.
+func (c *client) sockets(msg []byte) (func(n int) error, error) {
+	var parts [stripes]func(n int) error
+	for i := range parts {
+		sock, send, err := dialTCP(c.tcpAddr, msg[i*len(msg)/stripes:(i+1)*len(msg)/stripes])
+		if err != nil {
+			return nil, err
+		}
+		c.closers = append(c.closers, func() { sock.Close() })
+		parts[i] = send
+	}
+	return func(n int) error {
+		for range n {
+			var wg sync.WaitGroup
+			var errs [stripes]error
+			for i, send := range parts {
+				wg.Go(func() { errs[i] = send(1) })
+			}
+			wg.Wait()
+			for _, err := range errs {
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}, nil
+}
+
+// stripedClient is a client whose Conn has several bulk lanes.
+func (c *client) stripedClient(ctx context.Context) (perfpb.PerfClient, error) {
+	d, err := dialer.New(&dialer.Config{BulkJoins: stripes})
+	if err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { d.Close() })
+	cc, err := grpc.NewClient(c.hostAddr, gdrpcOptions(gdrpc.Config{Pool: c.mem.host, Dialer: d})...)
+	if err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { cc.Close() })
+	client := perfpb.NewPerfClient(cc)
+	_, err = client.Ping(ctx, &perfpb.Empty{})
+	return client, err
+}
