@@ -1,7 +1,9 @@
 package gdrpc
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -70,12 +72,26 @@ func (as Attachments) LandAll(ctx context.Context) ([]*gpubuf.Slice, error) {
 	if len(as) == 0 {
 		return nil, nil
 	}
-	for _, a := range as {
-		if a.in != as[0].in {
+	for i, a := range as {
+		switch {
+		case a == nil:
+			return nil, errorf(codes.InvalidArgument, "LandAll: attachment %d of the list is nil", i)
+		case a.in != as[0].in:
 			return nil, errorf(codes.InvalidArgument, "LandAll: the attachments are of different messages")
 		}
 	}
-	return as[0].in.land(ctx, as)
+	in := as[0].in
+	if _, err := in.land(ctx, as.unique()); err != nil {
+		return nil, err
+	}
+	return in.slices(as)
+}
+
+// unique returns the attachments in the message's order, each once.
+func (as Attachments) unique() Attachments {
+	list := slices.Clone(as)
+	slices.SortFunc(list, func(a, b *Attachment) int { return cmp.Compare(a.index, b.index) })
+	return slices.Compact(list)
 }
 
 // LandInto moves the attachment into dst, which stays the caller's and must

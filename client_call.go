@@ -29,6 +29,7 @@ type clientCall struct {
 	coding bool          // a message with attachments is being coded; guarded by mu
 	formed bool          // a message in offer form was made; guarded by mu
 	in     *incoming     // what came with the reply; guarded by mu
+	ended  bool          // the call has returned; guarded by mu
 	err    error         // of the codec, as the caller must see it; guarded by mu
 }
 
@@ -55,6 +56,9 @@ func (c *clientCall) begin(local net.Addr, says says) map[string]string {
 	a := attempt{conn: connOf(local), local: local, says: says}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ended { // an interceptor of the user's lets an attempt outlive the call
+		return metadataOf[says]
+	}
 	c.last = a
 	if a.conn != nil && c.wanted != nil {
 		a.conn.Hold() // grpc may close it before the reply has landed
@@ -101,6 +105,12 @@ func (c *clientCall) made(r route, offers []*conn.Offer) {
 	defer c.mu.Unlock()
 	c.formed = c.formed || r.gdrpc
 	c.offers = append(c.offers, offers...)
+	if c.ended {
+		for _, o := range offers {
+			o.Withdraw()
+		}
+		return
+	}
 	for _, t := range c.tried {
 		err := c.offerOn(t, offers)
 		if t == c.last.conn && err != nil {
@@ -115,7 +125,7 @@ func (c *clientCall) finish(err error) error {
 	c.mu.Lock()
 	offers, in, last := c.offers, c.in, c.last
 	recorded, formed, held := c.err, c.formed, c.held
-	c.offers, c.in, c.held = nil, nil, nil
+	c.offers, c.in, c.held, c.ended = nil, nil, nil, true
 	c.mu.Unlock()
 	defer unhold(held)
 	withdraw(offers)
@@ -154,6 +164,8 @@ func (c *client) explain(err, recorded error, last attempt, formed bool) error {
 		return errorf(codes.Unavailable, "the last attempt went to a connection on which its attachments cannot be landed: %w; it ended with: %v", last.broken, err)
 	case formed && code == codes.Internal && last.conn == nil && strings.Contains(err.Error(), unparsed):
 		c.shown.remove(last.local) // another peer than the one that showed itself
+	case formed && code == codes.Internal && last.conn != nil && strings.Contains(err.Error(), unparsed):
+		return errorf(codes.FailedPrecondition, "the server listens with gdrpc's listener and does not understand attachments; make it with gdrpc.NewServer: %w", err)
 	case formed && code == codes.Internal && !c.routeOf(last).gdrpc:
 		return errorf(codes.Unavailable, "the last attempt went to a peer that is not known to be gdrpc; it ended with: %w", err)
 	}

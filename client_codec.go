@@ -54,7 +54,10 @@ func (c clientCodec) Unmarshal(data mem.BufferSlice, msg any) error {
 func (c *clientCall) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.coding {
+	switch {
+	case c.ended:
+		return errEnded()
+	case c.coding:
 		c.err = errConcurrent()
 		return c.err
 	}
@@ -79,9 +82,12 @@ func (c *clientCall) leave(err error) error {
 func (c *clientCall) received(in *incoming) error {
 	in.reply = true
 	c.mu.Lock()
-	old := c.in
-	c.in = in
-	at := c.last.conn
+	old, at := c.in, c.last.conn
+	if c.ended {
+		old, at = in, nil // nobody takes it any more
+	} else {
+		c.in = in
+	}
 	c.mu.Unlock()
 	if old != nil {
 		old.discard(nil)

@@ -67,14 +67,33 @@ func (c *client) unary(ctx context.Context, method string, req, reply any, cc *g
 			return err
 		}
 	}
-	opts = append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))
-	if !c.asking.Load() {
-		return call.finish(invoker(call, method, req, reply, cc, opts...))
+	returned := false
+	defer func() {
+		if !returned { // the invoker panics, or ends the goroutine
+			_ = call.finish(errAborted)
+		}
+	}()
+	err := call.invoke(func(more ...grpc.CallOption) error {
+		all := append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))
+		return invoker(call, method, req, reply, cc, append(all, more...)...)
+	})
+	returned = true
+	return call.finish(err)
+}
+
+// errAborted is the outcome of a call whose invoker did not return.
+var errAborted = errorf(codes.Internal, "the call was aborted")
+
+// invoke makes the call. If peers are to show themselves it looks at the
+// response headers.
+func (call *clientCall) invoke(invoker func(...grpc.CallOption) error) error {
+	if !call.client.asking.Load() {
+		return invoker()
 	}
 	var header metadata.MD
-	err := invoker(call, method, req, reply, cc, append(opts, grpc.Header(&header))...)
+	err := invoker(grpc.Header(&header))
 	call.answered(header)
-	return call.finish(err)
+	return err
 }
 
 // refuseCodec fails a call with attachments whose codec cannot carry them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -52,7 +53,7 @@ func codeOf(err error) codes.Code {
 		return codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded
-	case errors.Is(err, gpubuf.ErrPoolFull), errors.Is(err, gpubuf.ErrTooLarge), errors.Is(err, gpubuf.ErrOutOfMemory):
+	case errors.Is(err, gpubuf.ErrPoolFull), errors.Is(err, conn.ErrTooManyOffers), errors.Is(err, gpubuf.ErrTooLarge), errors.Is(err, gpubuf.ErrOutOfMemory):
 		return codes.ResourceExhausted
 	case errors.Is(err, gpubuf.ErrFreed), errors.Is(err, gpubuf.ErrInvalidSlice):
 		return codes.InvalidArgument

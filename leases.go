@@ -1,6 +1,7 @@
 package gdrpc
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -60,8 +61,7 @@ func running(offers []*conn.Offer) []*conn.Offer {
 // wait returns once all leases have ended. No RPC may be running.
 func (l *leases) wait() {
 	l.mu.Lock()
-	open := l.open
-	l.open = nil
+	open := slices.Clone(l.open) // they stay in l, for a close meanwhile
 	l.mu.Unlock()
 	for _, o := range open {
 		<-o.Drained()

@@ -1,7 +1,9 @@
 package gdrpc
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -122,7 +124,32 @@ func (r *Reply) matchInto(list Attachments) (refs []*gpubuf.Slice, err error) {
 			return nil, errorf(codes.FailedPrecondition, "the reply's attachment %d has %d bytes, Reply.Into[%d] %d", i, list[i].Size(), i, n)
 		}
 	}
+	if i, j := overlapping(refs); i != j {
+		freeSlices(refs)
+		return nil, errorf(codes.InvalidArgument, "Reply.Into[%d] and Reply.Into[%d] share memory", i, j)
+	}
 	return refs, nil
+}
+
+// overlapping returns the indices of two slices that share bytes; the same
+// number twice if none do.
+func overlapping(list []*gpubuf.Slice) (i, j int) {
+	order := make([]int, 0, len(list))
+	for i, s := range list {
+		if s.Len() > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(list[a].Region().ID(), list[b].Region().ID()), cmp.Compare(list[a].Offset(), list[b].Offset()))
+	})
+	for k := 1; k < len(order); k++ {
+		a, b := list[order[k-1]], list[order[k]]
+		if a.Region() == b.Region() && a.Offset()+a.Len() > b.Offset() {
+			return order[k-1], order[k]
+		}
+	}
+	return 0, 0
 }
 
 func (in *incoming) paths() []conn.Path {

@@ -126,6 +126,9 @@ func (c *serverCall) reply(msg any) (any, error) {
 // would all become Internal.
 func (c *serverCall) replyWith(msg any, codec innerCodec, out []*gpubuf.Slice, r route) (any, error) {
 	ep := c.request.ep
+	if err := c.Context.Err(); err != nil { // nobody would land them
+		return nil, errorf(codeOf(err), "SetReply: %w", err)
+	}
 	data, offers, err := ep.marshal(c.Context, msg, codec, out, r)
 	if err != nil {
 		return nil, marshalStatus(err)
@@ -134,7 +137,7 @@ func (c *serverCall) replyWith(msg any, codec innerCodec, out []*gpubuf.Slice, r
 		if err := r.conn.AddOffer(o); err != nil {
 			data.Free()
 			withdraw(offers)
-			return nil, errorf(codes.Unavailable, "SetReply: offer %d of %d: %w", i, len(offers), err)
+			return nil, errorf(codeOf(err), "SetReply: offer %d of %d: %w", i, len(offers), err)
 		}
 	}
 	ep.leases.add(offers, ep.cfg.ReplyLease)

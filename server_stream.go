@@ -102,7 +102,9 @@ func (s *serverStream) SendMsg(msg any) error {
 	if p := s.out.claim(); p != nil {
 		return s.sendWith(p, msg)
 	}
-	if s.subtype == "" {
+	if _, prepared := msg.(*grpc.PreparedMsg); prepared && s.subtype != "" && s.subtype != "proto" {
+		return errorf(codes.Unimplemented, "grpc.PreparedMsg with content subtype %q: send the message itself", s.subtype)
+	} else if prepared || s.subtype == "" {
 		return s.ServerStream.SendMsg(msg)
 	}
 	return s.ServerStream.SendMsg(&envelope{msg: msg, subtype: s.subtype})

@@ -152,8 +152,11 @@ func TestStreamCancelByClient(t *testing.T) {
 func TestStreamAbandoned(t *testing.T) {
 	s := connect(t, newLanes(t), Config{}, Config{ReplyLease: time.Hour})
 	s.impl.chat = func(stream chatServer) error {
-		sendSizes(t, s.serverPool, stream, &testpb.PlainMessage{}, 0, 50000)
-		sendSizes(t, s.serverPool, stream, &testpb.PlainMessage{}, 0, 50000)
+		for range 2 { // the second meets the cancellation, or does not
+			slice := newSlice(t, s.serverPool, 50000, 0)
+			_, _ = Send(stream, &testpb.PlainMessage{}, slice)
+			slice.Free()
+		}
 		<-stream.Context().Done()
 		return nil
 	}

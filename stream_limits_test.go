@@ -79,12 +79,12 @@ func TestStreamSendErrors(t *testing.T) {
 			_, err = Send(stream, &testpb.PlainMessage{}, small)
 			require.Error(t, err)
 
-			s.impl.chat = func(stream chatServer) error {
-				_, err := Send(stream, &testpb.PlainMessage{}, c.slices...)
-				return err
-			}
-			defer func() { s.impl.chat = nil }()
 			if name == "nil" || name == "freed" {
+				s := connect(t, newForeign(t), Config{}, Config{})
+				s.impl.chat = func(stream chatServer) error {
+					_, err := Send(stream, &testpb.PlainMessage{}, c.slices...)
+					return err
+				}
 				_, _, err = Recv(s.openChat(t))
 				requireStatus(t, err, c.code, c.text)
 			}

@@ -23,7 +23,6 @@ type Conn struct {
 	local  *Addr
 	stream stream
 
-	lost      func(error)  // Setup.Lost
 	firstRead func([]byte) // called and cleared by the first Read; guarded by firstOnce
 	firstOnce sync.Once
 	preface   preface
@@ -77,9 +76,6 @@ type Setup struct {
 	// of their indices on the wire.
 	Control *Lane
 	Bulk    []*Lane
-	// Lost, if set, is called once if the Conn is reset, by whatever but
-	// Close.
-	Lost func(err error)
 	// FirstRead, if set, is called once with the first bytes that the
 	// stream delivers, before Read returns them. It must not block.
 	FirstRead func(b []byte)
@@ -115,7 +111,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	}
 	c := &Conn{
 		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
-		stream: st, firstRead: s.FirstRead, lost: s.Lost, hello: s.Gdrpc,
+		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc,
 		offers: offers{limit: d.cfg.MaxOffers},
 		ending: newEndings(),
 	}

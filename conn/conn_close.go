@@ -20,7 +20,7 @@ const (
 
 var logContext = context.Background()
 
-var errPeerEnded = fmt.Errorf("conn: the peer has ended the connection: %w", net.ErrClosed)
+var errPeerEnded = fmt.Errorf("conn: the peer has ended the connection: %w", ErrLanesLost)
 
 // cause is an error that is set once, with a channel that tells.
 type cause struct {
@@ -88,7 +88,7 @@ func (c *Conn) fail(err error) {
 	if !c.ending.failed.set(err) {
 		return
 	}
-	c.ending.lanes.set(fmt.Errorf("conn: connection to %v failed: %w", c.RemoteAddr(), err))
+	c.ending.lanes.set(fmt.Errorf("conn: connection to %v failed: %w: %w", c.RemoteAddr(), ErrLanesLost, err))
 	c.ending.closed.set(err)
 	c.finish()
 }
@@ -117,9 +117,10 @@ func (c *Conn) dropOffers() {
 	}
 }
 
-// ErrLanesLost is what Offload fails with once the bulk lane is lost. A
-// connection made anew has lanes again.
-var ErrLanesLost = errors.New("the bulk lane is lost")
+// ErrLanesLost is what Offload fails with once the lanes are gone: the bulk lane
+// was lost, the Conn was closed or reset, the peer ended it. A connection made
+// anew has lanes again.
+var ErrLanesLost = errors.New("the lanes are gone")
 
 // bulkLost is told of a dead bulk lane. It costs the landings and offers; the
 // stream goes on. It does not block and may be called under any lock.
@@ -173,13 +174,10 @@ func (c *Conn) finishLanes() {
 	if err := c.ending.failed.get(); err != nil {
 		c.d.cfg.Logger.Warn("gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
 		c.stream.Close()
-		if c.lost != nil {
-			c.lost(err)
-		}
 	}
 	if c.control != nil {
 		c.linger()
-		c.ending.lanes.set(fmt.Errorf("conn: %w", net.ErrClosed))
+		c.ending.lanes.set(fmt.Errorf("conn: closed: %w", ErrLanesLost))
 		if c.ending.failed.get() == nil {
 			c.control.send(frame{typ: frameConnEnd})
 			c.awaitPeer()

@@ -1,9 +1,13 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 )
+
+// ErrTooManyOffers is what AddOffer fails with at the limit of a Conn.
+var ErrTooManyOffers = errors.New("too many offers are open")
 
 // offers are the offers that the peer of one Conn may ask for.
 type offers struct {
@@ -24,7 +28,7 @@ func (t *offers) add(o *Offer) (added bool, err error) {
 		return false, nil
 	}
 	if len(t.open) >= t.limit {
-		return false, fmt.Errorf("conn: %d offers are open, the limit of Config.MaxOffers", len(t.open))
+		return false, fmt.Errorf("conn: %w: %d, the limit of Config.MaxOffers", ErrTooManyOffers, len(t.open))
 	}
 	if t.open == nil {
 		t.open = make(map[Token]*Offer)

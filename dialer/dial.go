@@ -139,8 +139,6 @@ func (d *Dialer) agreed(sock net.Conn, w way, res *handshake.Result) (*conn.Conn
 	var c *conn.Conn
 	s, err := res.Setup(sock, true)
 	if err == nil {
-		born := time.Now()
-		s.Lost = func(err error) { d.lost(w.remote, time.Since(born), err) }
 		c, err = d.newConn(s)
 	}
 	if err != nil {

@@ -71,7 +71,6 @@ type Dialer struct {
 	marks  marks
 
 	failures failures       // of handshakes
-	deaths   failures       // of connections just made
 	hook     handshake.Hook // nil outside tests
 
 	ctx    context.Context // ends with Close

@@ -60,18 +60,6 @@ func (f *failures) clear(addr string) {
 	delete(f.byAddr, addr)
 }
 
-// earlyDeath is how soon after its handshake a connection must be reset to count
-// as a failure: new queue pairs that fail at once, again and again.
-const earlyDeath = time.Second
-
-// lost notes that a connection was reset at some age.
-func (d *Dialer) lost(addr string, age time.Duration, err error) {
-	if age >= earlyDeath || d.marks.ttl < 0 || !d.deaths.add(addr, d.marks.ttl) {
-		return
-	}
-	d.marks.set(addr, fmt.Sprintf("%d connections in a row to this address were reset within %v, the last by: %v", maxFailures, earlyDeath, err))
-}
-
 // failed notes that the handshake at an address came to nothing.
 func (d *Dialer) failed(addr string, err error) {
 	if d.marks.ttl < 0 || !d.failures.add(addr, d.marks.ttl) {

@@ -1,7 +1,6 @@
 package dialer
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -86,16 +85,4 @@ func TestBackOffEnds(t *testing.T) {
 		c.Close()
 	}
 	require.Empty(t, d.marks.until)
-}
-
-func TestEarlyDeaths(t *testing.T) {
-	d := newDialer(t, Config{})
-	const addr = "127.0.0.1:1"
-	for range maxFailures - 1 {
-		d.lost(addr, earlyDeath/2, errors.New("cut"))
-	}
-	d.lost(addr, earlyDeath, errors.New("old age"))
-	require.Empty(t, d.marks.find(addr))
-	d.lost(addr, 0, errors.New("cut"))
-	require.Contains(t, d.marks.find(addr), "3 connections in a row to this address were reset within 1s, the last by: cut")
 }
