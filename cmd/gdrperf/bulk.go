@@ -14,6 +14,7 @@ import (
 // and in a bytes field.
 type bulkJob struct {
 	size   int64
+	stream bool // messages of one stream instead of calls
 	emu    bool // from the memory of an emulated GPU to that of another
 	ops    int
 	target target // for gdrpc, of bare TCP
@@ -23,6 +24,9 @@ type bulkJob struct {
 var bulkJobs = []bulkJob{
 	{size: 64 << 20, ops: 2, target: atLeast(0.8)},
 	{size: 64 << 20, ops: 2, emu: true},
+	{size: 64 << 20, ops: 2, stream: true, target: atLeast(0.8)},
+	{size: 1 << 20, ops: 32, stream: true, stock: atLeast(2.5)},
+	{size: 64 << 10, ops: 200, stream: true, stock: atLeast(1.5)},
 	{size: 1 << 20, ops: 32, stock: atLeast(2.5)},
 	{size: 64 << 10, ops: 200, stock: atLeast(1.5)},
 }
@@ -51,14 +55,20 @@ func (j bulkJob) contest(ctx context.Context, c *client) (*contest, error) {
 	if j.emu {
 		put = c.putFromDevice(ctx, src)
 	}
+	name, landed := fmt.Sprintf("%s, %s", sizeName(j.size), pool.Device().Kind()), landSubject(ctx, client, src)
+	if j.stream {
+		name += ", stream"
+		if landed, err = flowSubject(ctx, client, src); err != nil {
+			return nil, err
+		}
+		if put, err = c.pour(ctx, hostSrc.HostBytes()); err != nil {
+			return nil, err
+		}
+	}
+	landed.target, landed.stock = j.target, j.stock
 	return &contest{
-		name: fmt.Sprintf("%s, %s", sizeName(j.size), pool.Device().Kind()), bytes: j.size,
-		ops: j.ops, samples: 2,
-		subjects: []*subject{
-			{name: "bare TCP", run: sendTCP},
-			landSubject(ctx, client, src, j.target).beside(j.stock),
-			{name: "stock", run: put},
-		},
+		name: name, bytes: j.size, ops: j.ops, samples: 2,
+		subjects: []*subject{{name: "bare TCP", run: sendTCP}, landed, {name: "stock", run: put}},
 	}, nil
 }
 
@@ -75,8 +85,8 @@ func (c *client) fill(ctx context.Context, pool *gpubuf.Pool, size int64) (*gpub
 }
 
 // landSubject sends src as an attachment.
-func landSubject(ctx context.Context, client perfpb.PerfClient, src *gpubuf.Slice, t target) *subject {
-	s := &subject{name: "gdrpc", target: t}
+func landSubject(ctx context.Context, client perfpb.PerfClient, src *gpubuf.Slice) *subject {
+	s := &subject{name: "gdrpc"}
 	s.run = func(n int) error {
 		for range n {
 			reply, err := client.Land(gdrpc.NewOutgoingContext(ctx, src), &perfpb.Empty{})

@@ -26,12 +26,6 @@ type subject struct {
 	times []time.Duration // of one operation, by sample
 }
 
-// beside sets the target against stock.
-func (s *subject) beside(t target) *subject {
-	s.stock = t
-	return s
-}
-
 // measure runs rounds that count, after others that warm up. Nothing collects
 // garbage in between: stock gRPC lives from a heap that it has grown before.
 func (c *contest) measure(warmUps, rounds int) error {

@@ -38,7 +38,8 @@ func TestEverything(t *testing.T) {
 	require.NoError(t, err)
 	var res results
 	require.NoError(t, json.Unmarshal(out, &res))
-	require.Len(t, res.Bulk, 12)
+	require.Len(t, res.Bulk, 23)
+	require.Len(t, res.Busy.Rows, 3)
 	require.Len(t, res.Calls, 4)
 	require.Len(t, res.Idle.CPU, 2)
 	require.Len(t, res.Idle.Memory, 2)

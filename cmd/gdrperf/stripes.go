@@ -31,11 +31,13 @@ func striped(ctx context.Context, c *client) (*contest, error) {
 	if err != nil {
 		return nil, err
 	}
+	landed := landSubject(ctx, client, src)
+	landed.target = atLeast(0.8)
 	return &contest{
 		name: fmt.Sprintf("%s, host, %d joins", sizeName(size), stripes), bytes: size, ops: 2, samples: 2,
 		subjects: []*subject{
 			{name: "bare TCP", run: sendParts},
-			landSubject(ctx, client, src, atLeast(0.8)),
+			landed,
 		},
 	}, nil
 }

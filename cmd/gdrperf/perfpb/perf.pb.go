@@ -305,10 +305,12 @@ const file_perf_proto_rawDesc = "" +
 	"\fdevice_bytes\x18\x04 \x01(\x03R\vdeviceBytes\x12\x1e\n" +
 	"\n" +
 	"goroutines\x18\x05 \x01(\x03R\n" +
-	"goroutines2\xe9\x01\n" +
+	"goroutines2\xe2\x02\n" +
 	"\x04Perf\x126\n" +
 	"\x04Land\x12\x14.gdrpc.perf.v1.Empty\x1a\x18.gdrpc.perf.v1.LandReply\x126\n" +
-	"\x03Put\x12\x19.gdrpc.perf.v1.PutRequest\x1a\x14.gdrpc.perf.v1.Empty\x122\n" +
+	"\x03Put\x12\x19.gdrpc.perf.v1.PutRequest\x1a\x14.gdrpc.perf.v1.Empty\x12:\n" +
+	"\x04Flow\x12\x14.gdrpc.perf.v1.Empty\x1a\x18.gdrpc.perf.v1.LandReply(\x010\x01\x12;\n" +
+	"\x04Pour\x12\x19.gdrpc.perf.v1.PutRequest\x1a\x14.gdrpc.perf.v1.Empty(\x010\x01\x122\n" +
 	"\x04Ping\x12\x14.gdrpc.perf.v1.Empty\x1a\x14.gdrpc.perf.v1.Empty\x12=\n" +
 	"\bGetUsage\x12\x1b.gdrpc.perf.v1.UsageRequest\x1a\x14.gdrpc.perf.v1.UsageB+Z)github.com/gdrpc/gdrpc/cmd/gdrperf/perfpbb\x06proto3"
 
@@ -335,14 +337,18 @@ var file_perf_proto_goTypes = []any{
 var file_perf_proto_depIdxs = []int32{
 	0, // 0: gdrpc.perf.v1.Perf.Land:input_type -> gdrpc.perf.v1.Empty
 	2, // 1: gdrpc.perf.v1.Perf.Put:input_type -> gdrpc.perf.v1.PutRequest
-	0, // 2: gdrpc.perf.v1.Perf.Ping:input_type -> gdrpc.perf.v1.Empty
-	3, // 3: gdrpc.perf.v1.Perf.GetUsage:input_type -> gdrpc.perf.v1.UsageRequest
-	1, // 4: gdrpc.perf.v1.Perf.Land:output_type -> gdrpc.perf.v1.LandReply
-	0, // 5: gdrpc.perf.v1.Perf.Put:output_type -> gdrpc.perf.v1.Empty
-	0, // 6: gdrpc.perf.v1.Perf.Ping:output_type -> gdrpc.perf.v1.Empty
-	4, // 7: gdrpc.perf.v1.Perf.GetUsage:output_type -> gdrpc.perf.v1.Usage
-	4, // [4:8] is the sub-list for method output_type
-	0, // [0:4] is the sub-list for method input_type
+	0, // 2: gdrpc.perf.v1.Perf.Flow:input_type -> gdrpc.perf.v1.Empty
+	2, // 3: gdrpc.perf.v1.Perf.Pour:input_type -> gdrpc.perf.v1.PutRequest
+	0, // 4: gdrpc.perf.v1.Perf.Ping:input_type -> gdrpc.perf.v1.Empty
+	3, // 5: gdrpc.perf.v1.Perf.GetUsage:input_type -> gdrpc.perf.v1.UsageRequest
+	1, // 6: gdrpc.perf.v1.Perf.Land:output_type -> gdrpc.perf.v1.LandReply
+	0, // 7: gdrpc.perf.v1.Perf.Put:output_type -> gdrpc.perf.v1.Empty
+	1, // 8: gdrpc.perf.v1.Perf.Flow:output_type -> gdrpc.perf.v1.LandReply
+	0, // 9: gdrpc.perf.v1.Perf.Pour:output_type -> gdrpc.perf.v1.Empty
+	0, // 10: gdrpc.perf.v1.Perf.Ping:output_type -> gdrpc.perf.v1.Empty
+	4, // 11: gdrpc.perf.v1.Perf.GetUsage:output_type -> gdrpc.perf.v1.Usage
+	6, // [6:12] is the sub-list for method output_type
+	0, // [0:6] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name

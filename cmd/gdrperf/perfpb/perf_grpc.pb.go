@@ -21,6 +21,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Perf_Land_FullMethodName     = "/gdrpc.perf.v1.Perf/Land"
 	Perf_Put_FullMethodName      = "/gdrpc.perf.v1.Perf/Put"
+	Perf_Flow_FullMethodName     = "/gdrpc.perf.v1.Perf/Flow"
+	Perf_Pour_FullMethodName     = "/gdrpc.perf.v1.Perf/Pour"
 	Perf_Ping_FullMethodName     = "/gdrpc.perf.v1.Perf/Ping"
 	Perf_GetUsage_FullMethodName = "/gdrpc.perf.v1.Perf/GetUsage"
 )
@@ -35,6 +37,10 @@ type PerfClient interface {
 	Land(ctx context.Context, in *Empty, opts ...grpc.CallOption) (*LandReply, error)
 	// Put takes its bytes from the message.
 	Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*Empty, error)
+	// Flow is Land for each message of a stream.
+	Flow(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Empty, LandReply], error)
+	// Pour is Put for each message of a stream.
+	Pour(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutRequest, Empty], error)
 	// Ping does nothing.
 	Ping(ctx context.Context, in *Empty, opts ...grpc.CallOption) (*Empty, error)
 	// GetUsage says what the server process uses.
@@ -69,6 +75,32 @@ func (c *perfClient) Put(ctx context.Context, in *PutRequest, opts ...grpc.CallO
 	return out, nil
 }
 
+func (c *perfClient) Flow(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Empty, LandReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Perf_ServiceDesc.Streams[0], Perf_Flow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Empty, LandReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Perf_FlowClient = grpc.BidiStreamingClient[Empty, LandReply]
+
+func (c *perfClient) Pour(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutRequest, Empty], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Perf_ServiceDesc.Streams[1], Perf_Pour_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PutRequest, Empty]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Perf_PourClient = grpc.BidiStreamingClient[PutRequest, Empty]
+
 func (c *perfClient) Ping(ctx context.Context, in *Empty, opts ...grpc.CallOption) (*Empty, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(Empty)
@@ -99,6 +131,10 @@ type PerfServer interface {
 	Land(context.Context, *Empty) (*LandReply, error)
 	// Put takes its bytes from the message.
 	Put(context.Context, *PutRequest) (*Empty, error)
+	// Flow is Land for each message of a stream.
+	Flow(grpc.BidiStreamingServer[Empty, LandReply]) error
+	// Pour is Put for each message of a stream.
+	Pour(grpc.BidiStreamingServer[PutRequest, Empty]) error
 	// Ping does nothing.
 	Ping(context.Context, *Empty) (*Empty, error)
 	// GetUsage says what the server process uses.
@@ -118,6 +154,12 @@ func (UnimplementedPerfServer) Land(context.Context, *Empty) (*LandReply, error)
 }
 func (UnimplementedPerfServer) Put(context.Context, *PutRequest) (*Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method Put not implemented")
+}
+func (UnimplementedPerfServer) Flow(grpc.BidiStreamingServer[Empty, LandReply]) error {
+	return status.Error(codes.Unimplemented, "method Flow not implemented")
+}
+func (UnimplementedPerfServer) Pour(grpc.BidiStreamingServer[PutRequest, Empty]) error {
+	return status.Error(codes.Unimplemented, "method Pour not implemented")
 }
 func (UnimplementedPerfServer) Ping(context.Context, *Empty) (*Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ping not implemented")
@@ -182,6 +224,20 @@ func _Perf_Put_Handler(srv interface{}, ctx context.Context, dec func(interface{
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Perf_Flow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PerfServer).Flow(&grpc.GenericServerStream[Empty, LandReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Perf_FlowServer = grpc.BidiStreamingServer[Empty, LandReply]
+
+func _Perf_Pour_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PerfServer).Pour(&grpc.GenericServerStream[PutRequest, Empty]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Perf_PourServer = grpc.BidiStreamingServer[PutRequest, Empty]
+
 func _Perf_Ping_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(Empty)
 	if err := dec(in); err != nil {
@@ -242,6 +298,19 @@ var Perf_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Perf_GetUsage_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Flow",
+			Handler:       _Perf_Flow_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Pour",
+			Handler:       _Perf_Pour_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "perf.proto",
 }
