@@ -9,6 +9,7 @@ import (
 const (
 	slabSize  = 4 << 10   // headers and small payloads
 	smallMax  = 1 << 10   // payloads up to this size are copied, larger ones written in place
+	directMax = 128 << 10 // bytes that a poster writes itself, if the stream takes them at once
 	batchMax  = 256 << 10 // bytes, unless one message is larger; fragmentSize on shared wires
 	piecesMax = 128       // slices of a vectored write
 	naksMax   = 128       // so that one header and a small payload fit behind them
@@ -105,21 +106,27 @@ func (b *batch) copy(p []byte) {
 	b.pieces[len(b.pieces)-1] = b.slab[b.tail:b.used]
 }
 
-// inSlab reports whether all bytes lie in the slab, one piece.
-func (b *batch) inSlab() bool { return b.tail == 0 && len(b.pieces) == 1 }
-
 // writeTo writes what is not written yet, in one system call where w can.
 func (b *batch) writeTo(w io.Writer) error {
-	if b.written > 0 {
-		b.pieces[0] = b.pieces[0][b.written:] // by tryPump, which writes one piece only
-	}
 	b.rest = b.pieces
+	b.skip(b.written) // by tryPump
 	n, err := b.rest.WriteTo(w)
 	b.written += int(n)
 	if err == nil && b.written < b.total {
 		err = io.ErrShortWrite
 	}
 	return err
+}
+
+// skip drops the first n bytes of rest.
+func (b *batch) skip(n int) {
+	for n > 0 {
+		k := min(n, len(b.rest[0]))
+		if b.rest[0] = b.rest[0][k:]; len(b.rest[0]) == 0 {
+			b.rest = b.rest[1:]
+		}
+		n -= k
+	}
 }
 
 // whole returns how many frames of messages were written to their ends.

@@ -28,7 +28,7 @@ import (
 // agreed on. It is one SEND frame, with or without immediate, or any number of
 // FRAGMENTs and then a SEND with what is left, all with the message's PSN; frames
 // for other queue pairs may lie between. Sizes are the sender's choice; this one
-// sends FRAGMENTs of 64 KiB, and only where queue pairs share the wire, so that a
+// sends FRAGMENTs of 65 KiB, and only where queue pairs share the wire, so that a
 // long message does not hold the others up. A receiver that cannot take a message
 // answers with a NAK that carries the PSN of the message, discards it and
 // every later message for that queue pair, and never sends a second NAK for it.
@@ -48,8 +48,9 @@ const (
 	frameFrag    = 4
 )
 
-// fragmentSize is the payload of a FRAGMENT that is sent.
-const fragmentSize = 64 << 10
+// fragmentSize is the payload of a FRAGMENT that is sent. A message of 64 KiB
+// with a little in front is not cut.
+const fragmentSize = 65 << 10
 
 // errFrame is what every malformed header wraps.
 var errFrame = errors.New("malformed frame")

@@ -21,7 +21,7 @@ var goldenFrames = []struct {
 	{"nak", header{kind: frameNak, status: ibverbs.WCRNRRetryExcErr, qp: 17, psn: 5},
 		"67030d00" + "00000011" + "00000005" + "00000000" + "00000000"},
 	{"fragment", header{kind: frameFrag, qp: 0xabcdef, psn: 0x123456, length: fragmentSize, rest: 0x01020304},
-		"67040000" + "00abcdef" + "00123456" + "00010000" + "01020304"},
+		"67040000" + "00abcdef" + "00123456" + "00010400" + "01020304"},
 }
 
 func TestFrameGolden(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 type tryWriter struct {
 	raw  syscall.RawConn
 	fn   func(fd uintptr) bool // t.once, made once
-	data []byte
+	data [][]byte
 	n    int
 	err  error
 }
@@ -42,7 +42,7 @@ func newTryWriter(rw io.ReadWriteCloser) *tryWriter {
 }
 
 // write writes as much of p as the socket takes at once.
-func (t *tryWriter) write(p []byte) (int, error) {
+func (t *tryWriter) write(p [][]byte) (int, error) {
 	t.data, t.n, t.err = p, 0, nil
 	err := t.raw.Write(t.fn)
 	t.data = nil
@@ -52,10 +52,18 @@ func (t *tryWriter) write(p []byte) (int, error) {
 	return t.n, err
 }
 
+// system is write(2), or writev(2) for several pieces.
+func (t *tryWriter) system(fd int) (int, error) {
+	if len(t.data) == 1 {
+		return unix.Write(fd, t.data[0])
+	}
+	return unix.Writev(fd, t.data)
+}
+
 // once makes the one attempt. It returns true, which means: do not wait.
 func (t *tryWriter) once(fd uintptr) bool {
 	for {
-		n, err := unix.Write(int(fd), t.data)
+		n, err := t.system(int(fd))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

@@ -54,16 +54,16 @@ func (w *Wire) pump() {
 	}
 }
 
-// tryPump writes one small batch without blocking and reports whether nothing
-// is left to do. If so there is no pump any more; else a batch is loaded.
+// tryPump writes a small batch without blocking and reports whether nothing is
+// left to do. If so there is no pump any more; else a batch is loaded.
 func (w *Wire) tryPump() bool {
 	if !w.load() {
 		return true
 	}
-	if !w.bat.inSlab() {
+	if w.bat.total > directMax {
 		return false
 	}
-	n, err := w.direct.write(w.bat.pieces[0])
+	n, err := w.direct.write(w.bat.pieces)
 	w.bat.written = n
 	if err == nil && n < w.bat.total {
 		return false
