@@ -86,7 +86,7 @@ func record(b []byte) (fragment, rest []byte, err error) {
 	switch {
 	case len(b) > 0 && b[0] != recordHandshake:
 		return nil, nil, fmt.Errorf("%w: record of type %d", errClientHello, b[0])
-	case len(b) > 1 && b[1] != 3:
+	case len(b) > 1 && b[1] >= 0x10: // as lenient as crypto/tls before a version is agreed
 		return nil, nil, fmt.Errorf("%w: record of version %d", errClientHello, b[1])
 	case len(b) < recordHeader:
 		return nil, nil, errMore

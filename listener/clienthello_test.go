@@ -82,7 +82,7 @@ func TestNoClientHello(t *testing.T) {
 		want string
 	}{
 		{"another record", []byte{0x16, 3, 1, 0, 1, 1, 0x17}, "record of type 23"},
-		{"version", []byte{0x16, 2}, "record of version 2"},
+		{"version", []byte{0x16, 0x10}, "record of version 16"},
 		{"empty record", []byte{0x16, 3, 1, 0, 0}, "record of 0 bytes"},
 		{"long record", []byte{0x16, 3, 1, 0x40, 1}, "record of 16385 bytes"},
 		{"another message", changed(recordHeader, 2), "handshake message of type 2"},
