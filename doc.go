@@ -1,6 +1,6 @@
-// Package gdrpc lets unary RPCs of grpc-go carry attachments: bulk payloads
-// that travel outside HTTP/2 and protobuf, from the sender's device memory into
-// the receiver's. Generated code does not change.
+// Package gdrpc lets RPCs of grpc-go carry attachments: bulk payloads that
+// travel outside HTTP/2 and protobuf, from the sender's device memory into the
+// receiver's. Generated code does not change.
 //
 // # Usage
 //
@@ -33,6 +33,26 @@
 //
 // Where it does not, a call with attachments fails with FailedPrecondition.
 //
+// # Streams
+//
+// Any message of a stream carries attachments, in both directions. Send and Recv
+// take the place of a generated stream's own methods, on clients and servers:
+//
+//	sent, err := gdrpc.Send(stream, msg, tensor)
+//	...
+//	msg, attachments, err := gdrpc.Recv(stream)
+//	slices, err := attachments.LandAll(ctx)
+//	...
+//	attachments.Free()
+//
+// Where a method has one request, or one reply, it goes as in a unary call:
+// NewOutgoingContext and FromIncomingContext for the request of a method that
+// streams replies, SetReply before SendAndClose and ReplyAttachments for the
+// reply of a method that streams requests.
+//
+// Messages arrive in order, and their attachments are landed in any. A stream is
+// not retried once its client has sent attachments.
+//
 // # TLS
 //
 // TransportCredentials takes the place of grpc's own credentials where the
@@ -49,21 +69,31 @@
 // allocated for attachments that no handler lands, except for the inline ones,
 // whose bytes are in the message's buffers until the handler returns.
 //
+// What Recv returns is the receiver's until Attachments.Free; when its handler
+// returns a server frees the rest. Send takes references of its own, and holds
+// them until Sent.Done: the peer has landed the attachments or given them up, or
+// the stream is over. Config.StreamWindow bounds how many a stream has on their
+// way. What a handler has sent when it returns can still be landed, for
+// Config.ReplyLease. A stream that holds pool memory, of any of its messages,
+// does not wait for more, so free one message's before landing the next's.
+//
 // # Concurrency
 //
 // All functions and methods may be called from any goroutine. A Reply serves
-// one call at a time.
+// one call at a time. On one stream, as in grpc, one goroutine sends and one
+// receives at a time.
 //
 // # Limitations
 //
-//   - Streams pass through without attachments. Sending them on a stream fails
-//     with Unimplemented.
+//   - If a client cancels a stream whose handler has returned, attachments that
+//     it had not received yet stay with the server for Config.ReplyLease.
 //   - The codec must be named proto or json; stock peers need proto.
 //   - A connection that gdrpc's dialer did not make is known to lead to a gdrpc
 //     server once a first call has succeeded on it. Calls before that treat the
 //     peer as one that is not gdrpc.
 //   - Server stats handlers see an internal type as the payload of received
-//     messages, with the right sizes. Interceptors see the messages.
+//     messages, and of replies with attachments, with the right sizes.
+//     Interceptors see the messages.
 //   - Inline attachments count against the receiver's MaxRecvMsgSize, and ones
 //     of more than 256 KiB make grpc give up retrying the call.
 //   - A unary call is not run again if its last attempt went to a connection on

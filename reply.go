@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Reply receives the attachments of a unary call's reply. One Reply serves one
+// Reply receives the attachments of a call's only reply. One Reply serves one
 // call at a time.
 type Reply struct {
 	// Into, if not nil, is where the attachments land: exactly as many

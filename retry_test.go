@@ -76,7 +76,7 @@ func TestRetryOnAnotherConn(t *testing.T) {
 	roundTrip(t, s, []int64{7, 100000, 1 << 20}, linkKinds["lanes"].path)
 	require.Equal(t, 3, attempts)
 	require.Len(t, answered, 2, "no attempt went to the other connection")
-	require.Zero(t, clientPool.Stats().Slices)
+	until(t, func() bool { return clientPool.Stats().Slices == 0 }) // a Conn keeps what landed a moment longer
 }
 
 // A replay on a connection without lanes is not run without its attachments.

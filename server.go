@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Server is a grpc.Server whose unary handlers send and receive attachments.
+// Server is a grpc.Server whose handlers send and receive attachments.
 // Generated RegisterXServer functions take it as they are. Serve it on a
 // listener.Listener, or on any other: attachments then travel inside messages.
 //

@@ -141,7 +141,7 @@ func TestStreamCancelByClient(t *testing.T) {
 			requireStatus(t, err, codes.Canceled)
 			<-sent.Done()
 			<-unlanded.Done()
-			require.Zero(t, s.clientPool.Stats().Slices)
+			until(t, func() bool { return s.clientPool.Stats().Slices == 0 })
 			require.Error(t, <-handled)
 			until(t, func() bool { return s.serverPool.Stats().Slices == 0 })
 		})
@@ -151,12 +151,11 @@ func TestStreamCancelByClient(t *testing.T) {
 // A client that cancels and never looks at the stream again leaves nothing.
 func TestStreamAbandoned(t *testing.T) {
 	s := connect(t, newLanes(t), Config{}, Config{ReplyLease: time.Hour})
+	both := make(chan struct{})
 	s.impl.chat = func(stream chatServer) error {
-		for range 2 { // the second meets the cancellation, or does not
-			slice := newSlice(t, s.serverPool, 50000, 0)
-			_, _ = Send(stream, &testpb.PlainMessage{}, slice)
-			slice.Free()
-		}
+		sendSizes(t, s.serverPool, stream, &testpb.PlainMessage{}, 0, 50000)
+		sendSizes(t, s.serverPool, stream, &testpb.PlainMessage{}, 0, 50000)
+		close(both)
 		<-stream.Context().Done()
 		return nil
 	}
@@ -166,6 +165,7 @@ func TestStreamAbandoned(t *testing.T) {
 	sent := sendSizes(t, s.clientPool, stream, &testpb.PlainMessage{}, 0, 50000)
 	_, err = stream.Recv()
 	require.NoError(t, err)
+	<-both
 	cancel()
 	<-sent.Done()
 	until(t, func() bool { return s.serverPool.Stats().Slices == 0 })
@@ -198,7 +198,7 @@ func TestStreamServerStops(t *testing.T) {
 	_, _, err = Recv(stream)
 	requireStatus(t, err, codes.Unavailable)
 	as.Free()
-	require.Zero(t, s.clientPool.Stats().Slices)
+	until(t, func() bool { return s.clientPool.Stats().Slices == 0 })
 }
 
 // mustLand lands what can be landed.

@@ -54,7 +54,8 @@ func TestStreamContextOfAnother(t *testing.T) {
 
 // A Send that fails ends the client's stream with the real status.
 func TestStreamSendErrors(t *testing.T) {
-	s := connect(t, newForeign(t), Config{InlineLimit: 100000, MaxAttachmentSize: 200000, MaxAttachments: 3}, Config{})
+	limited := Config{InlineLimit: 100000, MaxAttachmentSize: 200000, MaxAttachments: 3}
+	s := connect(t, newForeign(t), limited, Config{})
 	freed := newSlice(t, s.clientPool, 1, 0)
 	freed.Free()
 	small, medium, large := newSlice(t, s.clientPool, 1, 0), newSlice(t, s.clientPool, 100001, 0), newSlice(t, s.clientPool, 200001, 0)
@@ -79,15 +80,13 @@ func TestStreamSendErrors(t *testing.T) {
 			_, err = Send(stream, &testpb.PlainMessage{}, small)
 			require.Error(t, err)
 
-			if name == "nil" || name == "freed" {
-				s := connect(t, newForeign(t), Config{}, Config{})
-				s.impl.chat = func(stream chatServer) error {
-					_, err := Send(stream, &testpb.PlainMessage{}, c.slices...)
-					return err
-				}
-				_, _, err = Recv(s.openChat(t))
-				requireStatus(t, err, c.code, c.text)
+			reverse := connect(t, newForeign(t), Config{}, limited)
+			reverse.impl.chat = func(stream chatServer) error {
+				_, err := Send(stream, &testpb.PlainMessage{}, c.slices...)
+				return err
 			}
+			_, _, err = Recv(reverse.openChat(t))
+			requireStatus(t, err, c.code, c.text)
 		})
 	}
 }
