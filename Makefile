@@ -44,10 +44,10 @@ check-imports: ## imports go one way, heavy dependencies stay in cmd and example
 	$(GO) run ./internal/tools/checkimports
 
 demo: ## two processes: a file as an attachment into device memory and back (ARGS="-json", ARGS=FILE)
-	$(GO) run ./examples/quickstart $(ARGS)
+	@$(GO) run ./examples/quickstart $(ARGS)
 
 bench: ## throughput, call and idle costs beside bare TCP and stock gRPC (ARGS="--rounds 11")
-	$(GO) run ./cmd/gdrperf $(ARGS)
+	@$(GO) run ./cmd/gdrperf $(ARGS)
 
 generate: ## regenerate the protobuf code (needs protoc)
 	GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12

@@ -19,7 +19,9 @@ import (
 // the result to one grpc.NewClient only.
 //
 // A grpc.WithContextDialer after them keeps its dialer: attachments then travel
-// inside the messages.
+// inside the messages, within the limits that the package comment states for
+// connections without a gdrpc handshake. What is wrong with the configuration,
+// the first call tells.
 func DialOptions(opts ...Option) []grpc.DialOption {
 	c := &client{endpoint: newEndpoint(opts)}
 	c.asking.Store(true)
@@ -100,6 +102,12 @@ func (call *clientCall) invoke(invoker func(...grpc.CallOption) error) error {
 func refuseCodec(choice codecChoice, slices []*gpubuf.Slice, wanted *Reply) error {
 	if len(slices) == 0 && wanted == nil {
 		return nil
+	}
+	switch {
+	case choice.nested:
+		return errorf(codes.FailedPrecondition, "gdrpc.DialOptions was given twice to one grpc.NewClient")
+	case choice.codec.CodecV2 == nil && choice.subtype != "":
+		return errorf(codes.FailedPrecondition, "no codec %q is registered (encoding.RegisterCodecV2)", choice.subtype)
 	}
 	return errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", choice.subtype)
 }

@@ -23,7 +23,9 @@ type (
 // streamed it borrows them until Recv has returned an error; on streams of
 // requests use Send.
 //
-// As with metadata, every call made with the context sends them.
+// As with metadata, every call made with the context sends them. On a ClientConn
+// without DialOptions they are ignored, without an error: grpc does not know
+// them.
 func NewOutgoingContext(ctx context.Context, slices ...*gpubuf.Slice) context.Context {
 	return context.WithValue(ctx, outgoingKey{}, slices)
 }

@@ -30,7 +30,11 @@ func (e *rpcError) Unwrap() error { return e.cause }
 // errorf makes the error of one RPC. What %w wraps stays reachable through
 // errors.Is and errors.As.
 func errorf(code codes.Code, format string, args ...any) error {
-	err := fmt.Errorf("gdrpc: "+format, args...)
+	err := fmt.Errorf(format, args...)
+	if !strings.HasPrefix(err.Error(), "gdrpc: ") {
+		err = fmt.Errorf("gdrpc: %w", err)
+		return &rpcError{st: status.New(code, err.Error()), cause: errors.Unwrap(errors.Unwrap(err))}
+	}
 	return &rpcError{st: status.New(code, err.Error()), cause: errors.Unwrap(err)}
 }
 

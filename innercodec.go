@@ -45,6 +45,7 @@ func codecNamed(name string) innerCodec {
 type codecChoice struct {
 	codec   innerCodec // nil CodecV2: grpc must report it, or codec is not ours to wrap
 	subtype string     // what the wrapping codec's Name must return
+	nested  bool       // codec is one of ours
 }
 
 // chooseCodec finds the codec that a call with opts would use. A later option
@@ -69,11 +70,20 @@ func (ep *endpoint) chooseCodec(opts []grpc.CallOption) codecChoice {
 	case custom:
 		return codecChoice{}
 	case forced != nil:
-		return codecChoice{newInnerCodec(forced, forced.Name()), forced.Name()}
+		return codecChoice{newInnerCodec(forced, forced.Name()), forced.Name(), isOwnCodec(forced)}
 	case subtype == "":
-		return codecChoice{ep.proto, ""}
+		return codecChoice{codec: ep.proto}
 	}
-	return codecChoice{codecNamed(subtype), subtype}
+	return codecChoice{codec: codecNamed(subtype), subtype: subtype}
+}
+
+// isOwnCodec reports whether a codec is what an interceptor of ours put in.
+func isOwnCodec(c encoding.CodecV2) bool {
+	switch c.(type) {
+	case clientCodec, streamCodec:
+		return true
+	}
+	return false
 }
 
 // codecFor finds the codec for a content subtype that a client sent. Like grpc,

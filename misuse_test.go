@@ -149,3 +149,28 @@ func TestPreparedMsg(t *testing.T) {
 	_, err = s.openChat(t, grpc.CallContentSubtype("json")).Recv()
 	requireStatus(t, err, codes.Unimplemented, "grpc.PreparedMsg with content subtype \"json\"")
 }
+
+// What a program sets up wrongly, the first call names.
+func TestMisconfigured(t *testing.T) {
+	s := connect(t, newForeign(t), Config{}, Config{})
+	slice := newSlice(t, s.clientPool, 1, 0)
+	defer slice.Free()
+	ctx := NewOutgoingContext(testContext(t), slice)
+
+	_, err := s.client.Plain(ctx, &testpb.PlainMessage{}, grpc.CallContentSubtype("thrift"))
+	requireStatus(t, err, codes.FailedPrecondition, "no codec \"thrift\" is registered")
+
+	l := newForeign(t)
+	serve(t, l, NewServer(), s.impl)
+	twice := testpb.NewEchoClient(dial(t, l, append(DialOptions(), DialOptions()...)...))
+	_, err = twice.Plain(ctx, &testpb.PlainMessage{})
+	requireStatus(t, err, codes.FailedPrecondition, "gdrpc.DialOptions was given twice")
+
+	l = newForeign(t)
+	bare := grpc.NewServer()
+	testpb.RegisterEchoServer(Register(bare), s.impl)
+	go bare.Serve(l)
+	t.Cleanup(bare.Stop)
+	_, err = testpb.NewEchoClient(dial(t, l)).Plain(testContext(t), &testpb.PlainMessage{})
+	requireStatus(t, err, codes.Internal, "message is *gdrpc.envelope")
+}

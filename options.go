@@ -47,7 +47,9 @@ type Config struct {
 
 	// Require, if set, is the worst path that attachments may take; what
 	// would go by a worse one fails. Attachments of up to 16 KiB may always
-	// go inline. Default: any path.
+	// go inline. With the default Dialer a dial fails that cannot have the
+	// path, and every call with it. This version has no path better than
+	// conn.PathSoft. Default: any path.
 	Require conn.Path
 
 	// Dialer makes the connections of a client. Its owner closes it. Default:

@@ -9,7 +9,9 @@ import (
 
 // Server is a grpc.Server whose handlers send and receive attachments.
 // Generated RegisterXServer functions take it as they are. Serve it on a
-// listener.Listener, or on any other: attachments then travel inside messages.
+// listener.Listener, or on any other: attachments then travel inside messages,
+// within the limits that doc.go states for connections without a gdrpc
+// handshake.
 //
 // Services registered on the inner grpc.Server directly work without
 // attachments, with the proto codec only.

@@ -12,8 +12,8 @@ import (
 //	s := grpc.NewServer(gdrpc.ServerOptions()...)
 //	pb.RegisterModelServer(gdrpc.Register(s), impl)
 //
-// The server must have been made with ServerOptions; else every call of such a
-// service fails. A *Server needs no Register.
+// The server must have been made with ServerOptions; else every unary call of
+// such a service fails with Internal, "message is *gdrpc.envelope". A *Server needs no Register.
 func Register(s *grpc.Server) grpc.ServiceRegistrar { return registrar{s} }
 
 // registrar wraps the unary handlers of the services that it registers. It is a

@@ -5,7 +5,8 @@
 // # Lanes
 //
 // The stream lane carries the net.Conn's bytes. The control lane carries small
-// frames, and the bulk lane payloads, which the receiver asks for with Request
+// frames, the eager lane small payloads ahead of their message, and the bulk
+// lanes payloads, which the receiver asks for with Request
 // frames after it has posted receives that point into the destination. Each
 // lane has its own receives and its own credits, so none waits behind another.
 // docs/architecture.md tells why, docs/wire.md has every byte.

@@ -249,8 +249,8 @@ func TestRequire(t *testing.T) {
 	}{
 		{"soft, met", conn.PathSoft, l.Addr().String(), ""},
 		{"inline, met", conn.PathInline, plain.Addr().String(), ""},
-		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, soft is the best that can be had: the lanes run over TCP; use a verbs device on both sides (conn.Config.Device), or lower conn.Config.Require"},
-		{"soft, no gdrpc", conn.PathSoft, plain.Addr().String(), "the answer is an HTTP/2 SETTINGS frame: not a gdrpc peer; serve the address with gdrpc's listener, or lower conn.Config.Require"},
+		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, soft is the best that can be had: the lanes run over TCP; use a verbs device on both sides (conn.Config.Device), or lower Config.Require"},
+		{"soft, no gdrpc", conn.PathSoft, plain.Addr().String(), "the answer is an HTTP/2 SETTINGS frame: not a gdrpc peer; serve the address with gdrpc's listener, or lower Config.Require"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

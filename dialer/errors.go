@@ -34,7 +34,7 @@ func (e *requireError) Error() string {
 	if e.best >= conn.PathSoft {
 		remedy = "use a verbs device on both sides (conn.Config.Device)"
 	}
-	return fmt.Sprintf("path %v is required, %v is the best that can be had: %s; %s, or lower conn.Config.Require",
+	return fmt.Sprintf("path %v is required, %v is the best that can be had: %s; %s, or lower Config.Require",
 		e.want, e.best, e.reason, remedy)
 }
 

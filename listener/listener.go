@@ -31,7 +31,8 @@ type Config struct {
 	// with it, and requires TLS of all: a gdrpc peer's lanes run inside TLS
 	// too, and a stock client's connection reaches Accept as a *tls.Conn.
 	// gdrpc.TransportCredentials tells grpc of either's identity; any other
-	// credentials of grpc's would end a second TLS inside. NextProtos is the
+	// credentials of grpc's would end a second TLS inside, and without any
+	// handlers see a connection without identity. NextProtos is the
 	// Listener's own. Default: TLS is passed on as it came.
 	TLS *tls.Config
 

@@ -1,7 +1,7 @@
 // Command gdrperf measures gdrpc between two processes of this host, beside a
 // bare TCP socket and stock gRPC doing the same.
 //
-//	gdrperf [-rounds N] [-only bulk,busy,call,idle] [-json]
+//	gdrperf [-rounds N] [-warmups N] [-only bulk,busy,call,idle] [-idle D] [-conns N] [-json]
 //
 // It starts the server processes itself. What is compared is measured in turn,
 // round by round, so that a machine that slows down slows all of it down; times
