@@ -6,14 +6,15 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Register returns what services of s are registered on so that their unary
+// Register returns what services of s are registered on so that their
 // handlers send and receive attachments:
 //
 //	s := grpc.NewServer(gdrpc.ServerOptions()...)
 //	pb.RegisterModelServer(gdrpc.Register(s), impl)
 //
 // The server must have been made with ServerOptions; else every unary call of
-// such a service fails with Internal, "message is *gdrpc.envelope". A *Server needs no Register.
+// such a service fails with Internal, "message is *gdrpc.envelope". A *Server
+// needs no Register.
 func Register(s *grpc.Server) grpc.ServiceRegistrar { return registrar{s} }
 
 // registrar wraps the unary handlers of the services that it registers. It is a
