@@ -87,6 +87,10 @@
 //
 //   - If a client cancels a stream whose handler has returned, attachments that
 //     it had not received yet stay with the server for Config.ReplyLease.
+//   - A reply that grpc cannot send (grpc.MaxSendMsgSize) keeps its attachments
+//     for Config.ReplyLease.
+//   - A connection that lost its bulk lane is not given a new one: calls with
+//     large attachments fail on it with Unavailable until it is dialled anew.
 //   - The codec must be named proto or json; stock peers need proto.
 //   - A connection that gdrpc's dialer did not make is known to lead to a gdrpc
 //     server once a first call has succeeded on it. Calls before that treat the
