@@ -33,7 +33,7 @@ type tlsTest struct {
 }
 
 // start serves, and returns a setup whose client has made its first call.
-func (tt tlsTest) start(t *testing.T) (*setup, *listener.Listener, *conn.Conn, error) {
+func (tt tlsTest) start(t testing.TB) (*setup, *listener.Listener, *conn.Conn, error) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	if tt.lis.Conn.Logger == nil {

@@ -126,7 +126,7 @@ var ErrLanesLost = errors.New("the lanes are gone")
 // stream goes on. It does not block and may be called under any lock.
 func (c *Conn) bulkLost(err error) {
 	if c.ending.lanes.set(fmt.Errorf("conn: connection to %v: %w: %w", c.RemoteAddr(), ErrLanesLost, err)) {
-		c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; attachments stay inside messages", "remote", c.RemoteAddr().String(), "err", err)
+		c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; large attachments fail on this connection until it is dialled anew", "remote", c.RemoteAddr().String(), "err", err)
 	}
 	c.ending.bulk.Do(func() {
 		go func() {
