@@ -165,7 +165,7 @@ func (c *client) explain(err, recorded error, last attempt, formed bool) error {
 	case formed && code == codes.Internal && last.conn == nil && strings.Contains(err.Error(), unparsed):
 		c.shown.remove(last.local) // another peer than the one that showed itself
 	case formed && code == codes.Internal && last.conn != nil && strings.Contains(err.Error(), unparsed):
-		return errorf(codes.FailedPrecondition, "the server listens with gdrpc's listener and does not understand attachments; make it with gdrpc.NewServer: %w", err)
+		return errorf(codes.FailedPrecondition, "the server did not parse a message with attachments; one on gdrpc's listener must be made with gdrpc.NewServer to understand them: %w", err)
 	case formed && code == codes.Internal && !c.routeOf(last).gdrpc:
 		return errorf(codes.Unavailable, "the last attempt went to a peer that is not known to be gdrpc; it ended with: %w", err)
 	}

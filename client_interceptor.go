@@ -14,9 +14,8 @@ import (
 
 // DialOptions returns the options that let a grpc.ClientConn send and receive
 // attachments: the dialer, interceptors and per-RPC credentials, which carry
-// nothing secret. Pass them after
-// your own options, so that gdrpc's interceptors are the innermost, and pass
-// the result to one grpc.NewClient only.
+// nothing secret. Pass them after your own options, so that gdrpc's interceptors
+// are the innermost, and pass the result to one grpc.NewClient only.
 //
 // A grpc.WithContextDialer after them keeps its dialer: attachments then travel
 // inside the messages, within the limits that the package comment states for

@@ -84,7 +84,7 @@ type failure struct {
 var (
 	overInline = &failure{codes.ResourceExhausted, []string{"inside the message; the limit is", "Config.InlineLimit", "grpc.MaxRecvMsgSize"}}
 	overGRPC   = &failure{codes.ResourceExhausted, []string{"received message larger than max"}}
-	notParsed  = &failure{codes.FailedPrecondition, []string{"make it with gdrpc.NewServer", "failed to unmarshal the received message"}}
+	notParsed  = &failure{codes.FailedPrecondition, []string{"must be made with gdrpc.NewServer", "failed to unmarshal the received message"}}
 )
 
 // wantFailure is how a call must fail between a client and a server; nil if it
