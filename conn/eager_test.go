@@ -150,12 +150,8 @@ func TestRogueEager(t *testing.T) {
 
 // push pushes n bytes for a token.
 func (r *rogue) push(token Token, n int) {
-	b := r.bulk.d
-	block, err := b.hostBlock(eagerBlock)
-	require.NoError(r.t, err)
-	r.t.Cleanup(block.Free)
-	copy(block.HostBytes(), token[:])
-	sge, err := b.regions.sge(block, 0, uint32(len(token)+n))
+	copy(r.source.HostBytes(), token[:])
+	sge, err := r.bulk.d.regions.sge(r.source, 0, uint32(len(token)+n))
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.eager.postSend(0, sge, ibverbs.WRSend, 0))
 }

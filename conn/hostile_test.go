@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/stretchr/testify/require"
 )
@@ -14,6 +15,7 @@ type rogue struct {
 	t             *testing.T
 	control, bulk *Lane
 	eager         *Lane
+	source        *gpubuf.Slice   // of what it sends; outlives the lanes
 	events        chan ibverbs.WC // receive completions of both lanes, and errors
 	sent          chan struct{}   // a token for each completed send
 }
@@ -45,6 +47,9 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 			}
 		}, func(error) {})
 	}
+	r.source, err = d.hostBlock(eagerBlock)
+	require.NoError(t, err)
+	t.Cleanup(r.source.Free)
 	t.Cleanup(func() {
 		server.Close()
 		for i := range lanes {
@@ -137,7 +142,7 @@ func TestRogueBulk(t *testing.T) {
 			f, err := decodeFrame(r.control.recvBlock(int(wc.WRID &^ wridRecv))[:wc.ByteLen])
 			require.NoError(t, err)
 			require.Equal(t, frameRequest, f.typ)
-			sge, err := r.bulk.d.regions.sge(alloc(t, newPool(t, "host"), 1000), 0, uint32(tc.length))
+			sge, err := r.bulk.d.regions.sge(r.source, 0, uint32(tc.length))
 			require.NoError(t, err)
 			require.NoError(t, r.bulk.postSend(0, sge, ibverbs.WRSendWithImm, tc.imm(f.id)))
 			err = l.Wait(soon(t))
