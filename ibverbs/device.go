@@ -74,3 +74,20 @@ type MR interface {
 	// ErrBusy.
 	Dereg() error
 }
+
+// DevicePD is a PD that registers memory which the host cannot follow. SGEs
+// name it by iova, which is the device's own address of it. What cannot be
+// registered this way is ErrNotSupported, with the reason.
+type DevicePD interface {
+	PD
+	// RegMRIova registers mem, host memory as for RegMR, under the address
+	// iova (ibv_reg_mr_iova(3)).
+	RegMRIova(mem []byte, iova uint64, access Access) (MR, error)
+	// RegDMABufMR registers length bytes at offset of the DMA buffer fd
+	// (ibv_reg_dmabuf_mr(3)). offset and iova have the same position in a
+	// page. fd may be closed when it has returned.
+	RegDMABufMR(offset, length, iova uint64, fd int, access Access) (MR, error)
+	// RegPeerMR registers device memory at addr through a peer memory module
+	// of the kernel, such as nvidia_peermem (ibv_reg_mr(3)).
+	RegPeerMR(addr, length uint64, access Access) (MR, error)
+}

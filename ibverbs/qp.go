@@ -9,7 +9,8 @@ type QP interface {
 	// Modify changes the attributes that mask names (ibv_modify_qp(3)).
 	// mask always has QPAttrState. The states go RESET -> INIT -> RTR ->
 	// RTS; RTR needs DestQPNum and RQPSN too, RTS needs SQPSN, and more or
-	// less than that is ErrInvalid. Any state may go to ERR, which flushes
+	// less than that is ErrInvalid; queue pairs of a FabricContext need the
+	// network's attributes too. Any state may go to ERR, which flushes
 	// both queues, each in order.
 	Modify(attr QPAttr, mask QPAttrMask) error
 	// PostSend queues wrs in order and returns how many were taken
@@ -35,12 +36,26 @@ type QPInitAttr struct {
 	MaxRecvWR int // depth of the receive queue
 }
 
-// QPAttr are the attributes of a queue pair (struct ibv_qp_attr).
+// QPAttr are the attributes of a queue pair (struct ibv_qp_attr). Those from
+// PortNum on are for queue pairs of a FabricContext, which want them in the
+// transitions that ibv_modify_qp(3) lists for IBV_QPT_RC; others refuse them.
 type QPAttr struct {
 	State     QPState
 	DestQPNum uint32
 	RQPSN     uint32
 	SQPSN     uint32
+
+	PortNum         uint8  // INIT: the local port, from 1
+	PKeyIndex       uint16 // INIT
+	AccessFlags     Access // INIT: what the peer may do; 0, since no remote key exists
+	PathMTU         MTU    // RTR: the smaller of both ports'
+	AH              AHAttr // RTR: the way to the peer
+	MaxDestRDAtomic uint8  // RTR: 0, since there are no reads
+	MinRNRTimer     uint8  // RTR: IBTA's code of a delay; 12 is 0.64 ms
+	Timeout         uint8  // RTS: 4.096 us * 2^Timeout until a packet is sent again
+	RetryCnt        uint8  // RTS: how often, at most 7
+	RNRRetry        uint8  // RTS: how often a peer may have no receive; 7 is for ever
+	MaxRDAtomic     uint8  // RTS: 0, since there are no reads
 }
 
 // QPAttrMask says which fields of a QPAttr count (enum ibv_qp_attr_mask).
@@ -48,10 +63,21 @@ type QPAttrMask uint32
 
 // Attribute masks.
 const (
-	QPAttrState     QPAttrMask = 1 << 0
-	QPAttrRQPSN     QPAttrMask = 1 << 12
-	QPAttrSQPSN     QPAttrMask = 1 << 16
-	QPAttrDestQPNum QPAttrMask = 1 << 20
+	QPAttrState           QPAttrMask = 1 << 0
+	QPAttrAccessFlags     QPAttrMask = 1 << 3
+	QPAttrPKeyIndex       QPAttrMask = 1 << 4
+	QPAttrPort            QPAttrMask = 1 << 5
+	QPAttrAV              QPAttrMask = 1 << 7
+	QPAttrPathMTU         QPAttrMask = 1 << 8
+	QPAttrTimeout         QPAttrMask = 1 << 9
+	QPAttrRetryCnt        QPAttrMask = 1 << 10
+	QPAttrRNRRetry        QPAttrMask = 1 << 11
+	QPAttrRQPSN           QPAttrMask = 1 << 12
+	QPAttrMaxQPRDAtomic   QPAttrMask = 1 << 13
+	QPAttrMinRNRTimer     QPAttrMask = 1 << 15
+	QPAttrSQPSN           QPAttrMask = 1 << 16
+	QPAttrMaxDestRDAtomic QPAttrMask = 1 << 17
+	QPAttrDestQPNum       QPAttrMask = 1 << 20
 )
 
 // QPState is the state of a queue pair (enum ibv_qp_state).
