@@ -18,6 +18,7 @@ var groups = []group{
 	{path: "internal/leak", level: 0},
 	{path: "internal/testpb", level: 0},
 	{path: "internal/tools", level: 0},
+	{path: "internal/topology", level: 0},
 	{path: "ibverbs", level: 1},
 	{path: "gpubuf", level: 1},
 	{path: "conn", level: 2},
