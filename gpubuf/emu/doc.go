@@ -24,10 +24,19 @@
 // memfd, sealed against resizing, so that memory can be shared with another
 // process on the same host.
 //
+// # Background copies
+//
+// NewAsync makes a device that is a gpubuf.PinnedDevice too. Its background
+// copies are late and out of order, by a seed, and take all bytes at their end;
+// until then the destination of a copy out holds rubbish. Memory that is written,
+// copied or freed under a copy which uses it is reported, by a panic unless
+// AsyncConfig.Misuse says otherwise. The checks cost several times what the
+// copies do.
+//
 // # Limitations
 //
-// There are no streams, no kernels and no ordering to get wrong: a copy is done
-// when it returns. Copies run at the speed of the host's memory; package
+// There are no kernels, and without NewAsync no ordering to get wrong: a copy is
+// done when it returns. Copies run at the speed of the host's memory; package
 // gpubuf/faultdev makes them slow, and makes calls fail. Linux only; elsewhere
 // New answers gpubuf.ErrNotSupported.
 package emu

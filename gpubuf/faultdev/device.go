@@ -108,6 +108,11 @@ func (d *Device) call(c Call) error {
 	defer d.mu.Unlock()
 	d.calls[c.Op]++
 	c.N = d.calls[c.Op]
+	return d.ask(c)
+}
+
+// ask asks the script about a call that is counted. mu is held.
+func (d *Device) ask(c Call) error {
 	if d.isLost() {
 		return d.refuse(c, ErrLost)
 	}
@@ -140,16 +145,25 @@ func (d *Device) copy(c Call, do func() error) error {
 	if err := d.call(c); err != nil {
 		return err
 	}
-	if wait := d.engine(c.Size); wait > 0 {
-		t := time.NewTimer(wait)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-d.lost:
-			return d.refuse(c, ErrLost)
-		}
+	if !d.pass(d.engine(c.Size)) {
+		return d.refuse(c, ErrLost)
 	}
 	return do()
+}
+
+// pass lets time pass, and says whether the device is still there.
+func (d *Device) pass(wait time.Duration) bool {
+	if wait <= 0 {
+		return true
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-d.lost:
+		return false
+	}
 }
 
 // engine gives the copy engine one copy more and returns how long until that is

@@ -15,7 +15,8 @@
 //
 // A Script refuses allocations and copies, the n-th or those that meet a range
 // of addresses, and makes copies slow. Device.Lose has everything fail from
-// then on, in the middle of a copy too.
+// then on, in the middle of a copy too. WrapPinned does the same for a device with
+// background copies, which it delays and fails at their start or their end.
 //
 // # Determinism
 //

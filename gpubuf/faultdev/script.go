@@ -21,7 +21,7 @@ type Script struct {
 	// Refuse is asked before each call. An error refuses it; the caller sees
 	// it wrapped. It must not call the device. See Nth, Range and FirstOf.
 	Refuse func(Call) error
-	// Bandwidth bounds all copies together, in bytes per second.
+	// Bandwidth bounds all copies together, those in the background too, in bytes per second.
 	Bandwidth int64
 	// Latency is what each copy takes beside its bytes.
 	Latency time.Duration
@@ -38,6 +38,13 @@ const (
 	OpCopy    Op = "copy"
 	OpFree    Op = "free"
 	OpClose   Op = "close"
+
+	OpStartCopyIn  Op = "start_copy_in"
+	OpStartCopyOut Op = "start_copy_out"
+	// OpWait is the end of a background copy: refused, the copy has failed, and
+	// how much it has moved is not known. Its calls are counted in the order in
+	// which the copies were started.
+	OpWait Op = "wait"
 )
 
 // Call is one call on a Device or on its memory.

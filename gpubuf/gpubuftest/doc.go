@@ -13,6 +13,8 @@
 //		gpubuftest.RunPool(t, newDevice)
 //	}
 //
+// RunPinned does the same for a device that is a gpubuf.PinnedDevice.
+//
 // newDevice returns a device that nothing else uses; the suites close it. Two
 // devices of one test may be the same hardware.
 //

@@ -146,6 +146,15 @@ func (s *Space) Copy(dst, src gpubuf.DevicePtr, n int64) error {
 	return nil
 }
 
+// Check says why n bytes from addr are not inside one allocation, or nil.
+func (s *Space) Check(op string, addr gpubuf.DevicePtr, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	_, _, err := s.find(op, addr, n)
+	return err
+}
+
 // find returns the allocation that holds all n bytes from addr, and those
 // bytes. They may be touched only while the entry is held.
 func (s *Space) find(op string, addr gpubuf.DevicePtr, n int64) (*entry, []byte, error) {
