@@ -20,7 +20,7 @@ type MR struct {
 
 var _ ibverbs.MR = (*MR)(nil)
 
-// Addr is the host address of the first byte.
+// Addr is the address by which SGEs name the first byte.
 func (m *MR) Addr() uint64 { return m.addr }
 
 // Length is the region's size in bytes.

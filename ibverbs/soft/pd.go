@@ -19,8 +19,14 @@ type PD struct {
 
 var _ ibverbs.PD = (*PD)(nil)
 
-// RegMR registers mem. It costs nothing per page: the memory is not pinned.
+// RegMR registers mem under its own address. It costs nothing per page: the memory is not pinned.
 func (p *PD) RegMR(mem []byte, access ibverbs.Access) (ibverbs.MR, error) {
+	return p.RegMRIova(mem, addrOf(mem), access)
+}
+
+// RegMRIova registers mem under the address iova, by which SGEs then name its
+// first byte (ibv_reg_mr_iova(3)).
+func (p *PD) RegMRIova(mem []byte, iova uint64, access ibverbs.Access) (ibverbs.MR, error) {
 	if len(mem) == 0 || len(mem) > maxMRSize {
 		return nil, p.invalid("reg_mr", "%d bytes", len(mem))
 	}
@@ -28,7 +34,7 @@ func (p *PD) RegMR(mem []byte, access ibverbs.Access) (ibverbs.MR, error) {
 		return nil, p.invalid("reg_mr", "access 0x%x", uint32(access))
 	}
 	key := p.ctx.dev.nextKey()
-	m := &MR{pd: p, mem: mem, addr: addrOf(mem), key: key, access: access}
+	m := &MR{pd: p, mem: mem, addr: iova, key: key, access: access}
 	m.node = node{tree: p.tree, name: fmt.Sprintf("%s mr 0x%x", p.ctx.dev.Name(), key)}
 	if err := m.join("reg_mr", leak.Track("soft.MR"), &p.node); err != nil {
 		return nil, err
