@@ -7,7 +7,7 @@ ARGS        ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate ci
+.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-rxe ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,9 +49,12 @@ demo: ## two processes: a file as an attachment into device memory and back (ARG
 bench: ## throughput, call and idle costs beside bare TCP and stock gRPC (ARGS="--rounds 11")
 	@$(GO) run ./cmd/gdrperf $(ARGS)
 
+test-rxe: ## the suites on a real RDMA device of the kernel, Soft-RoCE under QEMU (ARGS="-run pingpong")
+	@$(GO) run ./interop/rxe $(ARGS)
+
 generate: ## regenerate the protobuf code (needs protoc)
 	GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 	GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) generate ./...
 
-ci: lint check-imports build test nocgo race ## what CI runs; the tests include the fuzz corpora
+ci: lint check-imports build test nocgo race test-rxe ## what CI runs; the tests include the fuzz corpora

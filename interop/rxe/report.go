@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gdrpc/gdrpc/interop/rxe/internal/plan"
+)
+
+// report collects what steps did. One goroutine uses it.
+type report struct {
+	out     io.Writer
+	steps   []*step
+	results map[string]*result // by the step's name
+}
+
+// result is what became of a step.
+type result struct {
+	step   *step
+	lines  []string
+	end    *plan.End
+	passed int
+	failed []string // names of tests
+	skips  []string // names of tests
+}
+
+func newReport(out io.Writer, steps []*step) *report {
+	r := &report{out: out, steps: steps, results: make(map[string]*result)}
+	for _, s := range steps {
+		r.results[s.name] = &result{step: s}
+	}
+	return r
+}
+
+// handle takes one event of the guest.
+func (r *report) handle(e plan.Event) {
+	switch {
+	case e.Up != nil && e.Up.Error == "":
+		fmt.Fprintln(r.out, "rxe:", e.Up.Device)
+	case e.Line != nil:
+		if got := r.results[e.Line.Step]; got != nil && got.line(e.Line.Text) {
+			fmt.Fprintf(r.out, "[%s] %s\n", e.Line.Step, e.Line.Text)
+		}
+	case e.End != nil:
+		if got := r.results[e.End.Step]; got != nil {
+			got.end = e.End
+			fmt.Fprintf(r.out, "[%s] %s after %v\n", e.End.Step, got.verdict(), e.End.Took.Round(10*time.Millisecond))
+		}
+	}
+}
+
+// line takes a line of output and says whether it is worth showing.
+func (r *result) line(text string) bool {
+	r.lines = append(r.lines, text)
+	if !r.step.tests {
+		return true
+	}
+	verb, name, _ := strings.Cut(strings.TrimSpace(text), ": ")
+	name, _, _ = strings.Cut(name, " ")
+	switch verb {
+	case "--- PASS":
+		r.passed++
+	case "--- FAIL":
+		r.failed = append(r.failed, name)
+	case "--- SKIP":
+		r.skips = append(r.skips, name)
+	}
+	return !strings.HasPrefix(text, "=== ")
+}
+
+// ok is the verdict of a step that succeeded.
+const ok = "ok"
+
+// verdict is ok, or what is wrong.
+func (r *result) verdict() string {
+	if r.end == nil {
+		return "MISSING: it did not run to its end"
+	}
+	if r.end.Error != "" {
+		return "FAILED: " + r.end.Error
+	}
+	if !r.step.tests {
+		return ok
+	}
+	if len(r.failed) > 0 {
+		return "FAILED: " + strings.Join(r.failed, ", ")
+	}
+	for _, name := range r.skips {
+		if !slices.Contains(r.step.mayskip, name) {
+			return "FAILED: skipped " + name
+		}
+	}
+	if r.passed == 0 {
+		return "FAILED: no test ran"
+	}
+	return ok
+}
+
+// summary writes the table and reports whether every step succeeded.
+func (r *report) summary() bool {
+	good := true
+	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nstep\ttime\tpassed\tskipped\tresult")
+	for _, s := range r.steps {
+		got := r.results[s.name]
+		took := "-"
+		if got.end != nil {
+			took = got.end.Took.Round(100 * time.Millisecond).String()
+		}
+		tests, skips := "", ""
+		if s.tests {
+			tests, skips = fmt.Sprint(got.passed), fmt.Sprint(len(got.skips))
+		}
+		good = good && got.verdict() == ok
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.name, took, tests, skips, got.verdict())
+	}
+	w.Flush()
+	return good
+}
