@@ -18,8 +18,8 @@ var (
 	ErrTooLarge = errors.New("larger than the pool's limit")
 	// ErrFreed: the slice's handle was freed.
 	ErrFreed = errors.New("slice already freed")
-	// ErrInvalidSlice: a nil or zero Slice, which no Pool made.
-	ErrInvalidSlice = errors.New("not a slice of a pool")
+	// ErrInvalidSlice: a nil or zero Slice, which this package did not make.
+	ErrInvalidSlice = errors.New("not a slice of a pool or of Wrap")
 	// ErrNotSupported: this platform, build or device cannot do it.
 	ErrNotSupported = errors.New("not supported")
 	// ErrClosed: the pool, region or device was closed. It is net.ErrClosed.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 )
 
 // Pool hands out slices of one device's memory. It takes regions from the
@@ -16,12 +15,9 @@ import (
 // All methods may be called from any goroutine. Locks: mu, then nothing; the
 // device, the functions of Region.OnRelease and waiters are called without it.
 type Pool struct {
-	// These never change.
-	cfg    Config
-	device Device
+	origin // what its slices have in common
 
-	bounce sync.Pool    // *[]byte of bounceSize, for copies between devices
-	slices atomic.Int64 // handles that exist
+	cfg Config // never changes
 
 	mu       sync.Mutex
 	closed   bool              // Everything below is guarded by mu.
@@ -56,8 +52,8 @@ func NewPool(cfg Config) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{cfg: cfg, device: cfg.Device, closeDone: make(chan struct{})}
-	p.bounce.New = func() any { b := make([]byte, bounceSize); return &b }
+	p := &Pool{cfg: cfg, closeDone: make(chan struct{})}
+	p.origin.init(cfg.Device, p.giveBack)
 	return p, nil
 }
 
@@ -111,7 +107,7 @@ func (p *Pool) allocFast(size int64) *Slice {
 	if e == nil {
 		return nil
 	}
-	return newSlice(p, e, 0, size)
+	return newSlice(&p.origin, e, 0, size)
 }
 
 // AllocAll returns one slice for each size, each of contiguous bytes aligned to
@@ -137,7 +133,7 @@ func (p *Pool) AllocAll(ctx context.Context, r AllocRequest) ([]*Slice, error) {
 	}
 	all := make([]*Slice, len(r.Sizes))
 	for i, e := range w.plan.extents {
-		all[i] = newSlice(p, e, 0, r.Sizes[i])
+		all[i] = newSlice(&p.origin, e, 0, r.Sizes[i])
 	}
 	return all, nil
 }
@@ -147,7 +143,8 @@ func (p *Pool) Device() Device { return p.device }
 
 // Close gives the memory back to the device, which stays open. Requests that
 // wait fail with ErrClosed. It fails, and changes nothing, while slices exist
-// or are being allocated. After it succeeded, it does nothing when called again.
+// or are being allocated; one given up by FreeAfter exists until its event is
+// done. After it succeeded, it does nothing when called again.
 func (p *Pool) Close() error {
 	regions, err := p.shut()
 	if err != nil {
@@ -171,8 +168,12 @@ func (p *Pool) shut() ([]*Region, error) {
 	}
 	if n := p.slices.Load(); n > 0 || p.used > 0 || p.growing > 0 {
 		defer p.mu.Unlock()
-		return nil, fmt.Errorf("gpubuf: close pool %s: %d slices (%d bytes) still exist, %d allocations under way; free the slices first",
-			p.device.Name(), n, p.used, p.growing)
+		var delayed string
+		if n := p.delayed.Load(); n > 0 {
+			delayed = fmt.Sprintf(" (%d until their events are done, by FreeAfter)", n)
+		}
+		return nil, fmt.Errorf("gpubuf: close pool %s: %d slices (%d bytes) still exist%s, %d allocations under way; free the slices first",
+			p.device.Name(), n, p.used, delayed, p.growing)
 	}
 	p.closed = true
 	regions := append(make([]*Region, 0), p.regions[shareCommon]...)

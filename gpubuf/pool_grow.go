@@ -18,7 +18,7 @@ func (p *Pool) carryOut(w *waiter) (queued bool, err error) {
 		g := pl.grow[0]
 		var m Memory
 		if m, err = p.allocMemory(g); err == nil {
-			p.adopt(w, pl, g, newRegion(p.device, m, pl.share))
+			p.adopt(w, pl, g, newRegion(p.device, m, pl.share).divide())
 		}
 	}
 	p.mu.Lock()

@@ -12,9 +12,10 @@ import (
 // about one region is never applied to a later one at the same address.
 var regionIDs atomic.Uint64
 
-// Region is one allocation of a Device, from which a Pool cuts slices. It is
-// what a NIC registers: once for all slices in it. A region lives for as long
-// as a slice of it exists, and longer while the pool keeps it for later use.
+// Region is one allocation of a Device, from which a Pool cuts slices, or one
+// wrapped memory. It is what a NIC registers: once for all slices in it. A
+// region lives for as long as a slice of it exists, and longer while a pool keeps
+// it for later use.
 //
 // All methods may be called from any goroutine.
 type Region struct {
@@ -23,9 +24,10 @@ type Region struct {
 	device  Device
 	memory  Memory
 	share   share
+	closed  bool // other processes may not open it
 	tracked *leak.Object
 
-	extents *extentMap // guarded by the pool's mu
+	extents *extentMap // guarded by the pool's mu; nil if wrapped
 
 	mu       sync.Mutex
 	released bool   // guarded by mu
@@ -40,8 +42,12 @@ type hook struct {
 }
 
 func newRegion(d Device, m Memory, s share) *Region {
-	r := &Region{id: regionIDs.Add(1), device: d, memory: m, share: s, tracked: leak.Track("gpubuf.Region")}
-	r.extents = newExtentMap(r, m.Size())
+	return &Region{id: regionIDs.Add(1), device: d, memory: m, share: s, tracked: leak.Track("gpubuf.Region")}
+}
+
+// divide has the pool cut slices from the region.
+func (r *Region) divide() *Region {
+	r.extents = newExtentMap(r, r.Size())
 	return r
 }
 
@@ -49,10 +55,12 @@ func newRegion(d Device, m Memory, s share) *Region {
 // address.
 func (r *Region) ID() uint64 { return r.id }
 
-// Base is the device address of the first byte, a multiple of 2 MiB.
+// Base is the device address of the first byte: a multiple of 2 MiB, or any
+// address if the region is wrapped memory.
 func (r *Region) Base() DevicePtr { return r.memory.Base() }
 
-// Size is the region's size in bytes, a multiple of 2 MiB.
+// Size is the region's size in bytes: a multiple of 2 MiB, or any size if the
+// region is wrapped memory.
 func (r *Region) Size() int64 { return r.memory.Size() }
 
 // Device is the device that the region lies on.
@@ -61,6 +69,20 @@ func (r *Region) Device() Device { return r.device }
 // HostBytes is the whole region where the host may touch it (KindHost), else
 // nil. The bytes belong to the holders of the slices that lie there.
 func (r *Region) HostBytes() []byte { return r.memory.HostBytes() }
+
+// Share returns what another process of the host needs to open the region; the
+// caller closes its File. It fails with ErrNotSupported if the device cannot
+// share memory, and for wrapped memory whose owner did not allow it.
+func (r *Region) Share() (Share, error) {
+	if r.closed {
+		return Share{}, fmt.Errorf("gpubuf: share region %d on %s: wrapped memory: %w without WrapConfig.Export", r.id, r.device.Name(), ErrNotSupported)
+	}
+	m, ok := r.memory.(SharedMemory)
+	if !ok {
+		return Share{}, fmt.Errorf("gpubuf: share region %d on %s: memory of this kind: %w", r.id, r.device.Name(), ErrNotSupported)
+	}
+	return m.Share()
+}
 
 // OnRelease has f called once, before the region's memory is freed: a
 // registration made for the region is undone there. The functions of a region

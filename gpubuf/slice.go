@@ -8,22 +8,22 @@ import (
 )
 
 // Slice is a handle on contiguous device memory: a window on bytes that it
-// shares with the other handles made from it. The memory goes back to the pool
-// when the last of them is freed.
+// shares with the other handles made from it. The memory goes back to the pool,
+// or to the owner of wrapped memory, when the last of them is freed.
 //
 // A Slice is not a []byte, because the host may not touch device memory; bytes
 // go in and out by CopyIn and CopyOut.
 //
 // All methods may be called from any goroutine, but each handle is freed by
-// exactly one call of Free. Using a handle after that, or a Slice that no pool
-// made, is a mistake in the program and panics; TryRef alone may be called on
+// exactly one call of Free. Using a handle after that, or a Slice that neither a
+// pool nor Wrap made, is a mistake in the program and panics; TryRef alone may be called on
 // any. The bytes themselves are not guarded: who writes them while others read
 // is the program's affair.
 type Slice struct {
 	state atomic.Uint32 // stateZero, stateLive or stateFreed
 
 	// These never change.
-	pool    *Pool
+	origin  *origin
 	extent  *extent // nil if the slice is empty
 	region  *Region // the extent's, nil if the slice is empty
 	off     int64   // in the region
@@ -33,15 +33,15 @@ type Slice struct {
 }
 
 const (
-	stateZero uint32 = iota // no pool made it
+	stateZero uint32 = iota // this package did not make it
 	stateLive
 	stateFreed
 )
 
 // newSlice makes a handle on n bytes, off bytes into the extent. It takes over
-// a reference of the extent and one of the pool's count of slices.
-func newSlice(p *Pool, e *extent, off, n int64) *Slice {
-	s := &Slice{pool: p, n: n, tracked: leak.Track("gpubuf.Slice")}
+// a reference of the extent and one of the origin's count of slices.
+func newSlice(o *origin, e *extent, off, n int64) *Slice {
+	s := &Slice{origin: o, n: n, tracked: leak.Track("gpubuf.Slice")}
 	if e != nil {
 		s.extent, s.region, s.off = e, e.region, e.off+off
 	}
@@ -68,7 +68,7 @@ func (s *Slice) Ptr() DevicePtr {
 // Device is the device that the memory is on.
 func (s *Slice) Device() Device {
 	s.must()
-	return s.pool.device
+	return s.origin.device
 }
 
 // Region is the region that the slice lies in, or nil if the slice is empty.
@@ -141,34 +141,45 @@ func (s *Slice) Sub(off, n int64) (*Slice, error) {
 	s.mustHold()
 	if n == 0 {
 		defer s.drop() // an empty slice keeps no memory
-		s.pool.slices.Add(1)
-		return newSlice(s.pool, nil, 0, 0), nil
+		s.origin.slices.Add(1)
+		return newSlice(s.origin, nil, 0, 0), nil
 	}
 	return s.handle(off, n), nil
 }
 
 // handle makes a handle of a hold.
 func (s *Slice) handle(off, n int64) *Slice {
-	s.pool.slices.Add(1)
-	r := newSlice(s.pool, nil, 0, n)
+	s.origin.slices.Add(1)
+	r := newSlice(s.origin, nil, 0, n)
 	r.extent, r.region, r.off, r.event = s.extent, s.region, s.off+off, s.event
 	return r
 }
 
-// Free gives the handle up. Each handle is freed exactly once.
+// Free gives the handle up. Each handle is freed exactly once, by Free or
+// FreeAfter. It does not block.
 func (s *Slice) Free() {
+	s.end()
+	s.release()
+}
+
+// end ends the use of the handle, which keeps its reference until release.
+func (s *Slice) end() {
 	if s == nil {
 		misuse(ErrInvalidSlice)
 	}
 	if !s.state.CompareAndSwap(stateLive, stateFreed) {
 		misuse(s.live())
 	}
+}
+
+// release gives up the reference of a handle that has ended.
+func (s *Slice) release() {
 	s.tracked.Done()
 	if s.extent != nil && s.extent.refs.Add(-1) == 0 {
-		s.pool.giveBack(s.extent, 1)
+		s.origin.giveBack(s.extent, 1)
 		return
 	}
-	s.pool.slices.Add(-1)
+	s.origin.slices.Add(-1)
 }
 
 // live says why the handle may not be used, or nil.
@@ -218,14 +229,14 @@ func (s *Slice) holdExtent() error {
 // drop ends a hold.
 func (s *Slice) drop() {
 	if s.extent != nil && s.extent.refs.Add(-1) == 0 {
-		s.pool.giveBack(s.extent, 0)
+		s.origin.giveBack(s.extent, 0)
 	}
 }
 
 // bounds says why n bytes from off are not inside the slice, or nil.
 func (s *Slice) bounds(op string, off, n int64) error {
 	if off < 0 || n < 0 || off > s.n || n > s.n-off {
-		return fmt.Errorf("gpubuf: %s %s: %d bytes at %d are outside the slice of %d bytes", op, s.pool.device.Name(), n, off, s.n)
+		return fmt.Errorf("gpubuf: %s %s: %d bytes at %d are outside the slice of %d bytes", op, s.origin.device.Name(), n, off, s.n)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func (s *Slice) CopyIn(off int64, src []byte) error {
 	}
 	s.mustHold()
 	defer s.drop()
-	return s.pool.device.CopyIn(s.at(off), src)
+	return s.origin.device.CopyIn(s.at(off), src)
 }
 
 // CopyOut fills dst from the slice, from off on. It fails if the slice has
@@ -34,7 +34,7 @@ func (s *Slice) CopyOut(dst []byte, off int64) error {
 	}
 	s.mustHold()
 	defer s.drop()
-	return s.pool.device.CopyOut(dst, s.at(off))
+	return s.origin.device.CopyOut(dst, s.at(off))
 }
 
 // CopyTo copies the whole slice to dst, which has the same length and does not
@@ -46,13 +46,14 @@ func (s *Slice) CopyTo(dst *Slice) error {
 	s.must()
 	dst.must()
 	if s.n != dst.n {
-		return fmt.Errorf("gpubuf: copy %s to %s: %d bytes do not fit a slice of %d; cut one with Sub", s.pool.device.Name(), dst.pool.device.Name(), s.n, dst.n)
+		return fmt.Errorf("gpubuf: copy %s to %s: %d bytes do not fit a slice of %d; cut one with Sub", s.origin.device.Name(), dst.origin.device.Name(), s.n, dst.n)
 	}
 	if s.n == 0 {
 		return nil
 	}
-	if s.region == dst.region && s.off < dst.off+s.n && dst.off < s.off+s.n {
-		return fmt.Errorf("gpubuf: copy %s: source and destination overlap (%d bytes at %d and %d of region %d)", s.pool.device.Name(), s.n, s.off, dst.off, s.region.id)
+	// By address, not by region: wrapped memory may lie in several.
+	if n := DevicePtr(s.n); s.origin.device == dst.origin.device && s.at(0) < dst.at(0)+n && dst.at(0) < s.at(0)+n {
+		return fmt.Errorf("gpubuf: copy %s: source and destination overlap (%d bytes at %#x and %#x)", s.origin.device.Name(), s.n, uint64(s.at(0)), uint64(dst.at(0)))
 	}
 	s.mustHold()
 	defer s.drop()
@@ -64,7 +65,7 @@ func (s *Slice) CopyTo(dst *Slice) error {
 // copyTo chooses the copy from the kinds of memory that it meets. Both slices
 // are held.
 func (s *Slice) copyTo(dst *Slice) error {
-	from, to := s.pool.device, dst.pool.device
+	from, to := s.origin.device, dst.origin.device
 	if from == to {
 		return from.Copy(dst.at(0), s.at(0), s.n)
 	}
@@ -74,8 +75,8 @@ func (s *Slice) copyTo(dst *Slice) error {
 	if b := dst.heldBytes(); b != nil {
 		return from.CopyOut(b, s.at(0))
 	}
-	block := s.pool.bounce.Get().(*[]byte)
-	defer s.pool.bounce.Put(block)
+	block := s.origin.bounce.Get().(*[]byte)
+	defer s.origin.bounce.Put(block)
 	for off := int64(0); off < s.n; off += bounceSize {
 		b := (*block)[:min(bounceSize, s.n-off)]
 		if err := from.CopyOut(b, s.at(off)); err != nil {

@@ -30,6 +30,7 @@ func TestSliceMisusePanics(t *testing.T) {
 		"HostBytes": func(s *gpubuf.Slice) { s.HostBytes() },
 		"Ref":       func(s *gpubuf.Slice) { s.Ref() },
 		"Free":      func(s *gpubuf.Slice) { s.Free() },
+		"FreeAfter": func(s *gpubuf.Slice) { s.FreeAfter(nil) },
 		"Sub":       func(s *gpubuf.Slice) { _, _ = s.Sub(0, 1) },
 		"CopyIn":    func(s *gpubuf.Slice) { _ = s.CopyIn(0, nil) },
 		"CopyOut":   func(s *gpubuf.Slice) { _ = s.CopyOut(nil, 0) },
@@ -38,8 +39,8 @@ func TestSliceMisusePanics(t *testing.T) {
 	}
 	for name, use := range uses {
 		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: slice already freed", func() { use(freed) }, name)
-		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: not a slice of a pool", func() { use(nil) }, name)
-		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: not a slice of a pool", func() { use(&gpubuf.Slice{}) }, name)
+		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: not a slice of a pool or of Wrap", func() { use(nil) }, name)
+		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: not a slice of a pool or of Wrap", func() { use(&gpubuf.Slice{}) }, name)
 	}
 	require.Equal(t, 1, p.Stats().Slices)
 }

@@ -76,8 +76,8 @@ func (d *Device) Alloc(size int64) (gpubuf.Memory, error) {
 		d.uncharge(size)
 		return nil, fmt.Errorf("%s: alloc (%d bytes): %w", d.name, size, err)
 	}
-	d.space.Insert(t.base(), t.bytes)
-	return &memory{device: d, twin: t, size: size, tracked: leak.Track("emu.Memory")}, nil
+	r := d.space.Insert(t.base(), t.bytes)
+	return &memory{device: d, twin: t, space: r, size: size, tracked: leak.Track("emu.Memory")}, nil
 }
 
 func (d *Device) charge(size int64) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/internal/hostmap"
 	"github.com/gdrpc/gdrpc/internal/leak"
 )
 
@@ -11,6 +12,7 @@ import (
 type memory struct {
 	device  *Device
 	twin    *twin
+	space   *hostmap.Range
 	size    int64
 	tracked *leak.Object
 }
@@ -29,7 +31,7 @@ func (m *memory) HostBytes() []byte { return nil }
 // Free waits for the copies that are under way and frees the memory. Calling
 // it again is an error.
 func (m *memory) Free() error {
-	if err := m.device.space.Remove(m.Base()); err != nil {
+	if err := m.space.Remove(); err != nil {
 		return err
 	}
 	if err := m.twin.close(); err != nil {

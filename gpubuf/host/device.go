@@ -15,6 +15,7 @@ const name = "host"
 // Device is host memory. All methods may be called from any goroutine.
 type Device struct {
 	space *hostmap.Space
+	heap  func(b []byte) bool // hostmap.HeapDetector's
 
 	mu     sync.Mutex
 	count  int  // allocations that exist or are being made; guarded by mu
@@ -25,7 +26,7 @@ var _ gpubuf.Device = (*Device)(nil)
 
 // New returns a device over this host's memory. Close it when its memory has
 // been freed.
-func New() *Device { return &Device{space: hostmap.NewSpace(name)} }
+func New() *Device { return &Device{space: hostmap.NewSpace(name), heap: hostmap.HeapDetector()} }
 
 // Kind is gpubuf.KindHost.
 func (d *Device) Kind() gpubuf.Kind { return gpubuf.KindHost }
@@ -49,8 +50,8 @@ func (d *Device) Alloc(size int64) (gpubuf.Memory, error) {
 		return nil, fmt.Errorf("%s: alloc: %w", name, err)
 	}
 	d.count++
-	d.space.Insert(m.Base(), m.Bytes())
-	return &memory{device: d, mapping: m, size: size, tracked: leak.Track("host.Memory")}, nil
+	r := d.space.Insert(m.Base(), m.Bytes())
+	return &memory{device: d, mapping: m, space: r, size: size, tracked: leak.Track("host.Memory")}, nil
 }
 
 // CopyIn copies src to dst, which must lie in one allocation.

@@ -12,6 +12,7 @@ import (
 type memory struct {
 	device  *Device
 	mapping *hostmap.Mapping
+	space   *hostmap.Range
 	size    int64
 	tracked *leak.Object
 }
@@ -30,7 +31,7 @@ func (m *memory) HostBytes() []byte { return m.mapping.Bytes() }
 // Free waits for the copies that are under way and unmaps the memory. Calling
 // it again is an error.
 func (m *memory) Free() error {
-	if err := m.device.space.Remove(m.Base()); err != nil {
+	if err := m.space.Remove(); err != nil {
 		return err
 	}
 	if err := m.mapping.Unmap(); err != nil {

@@ -24,16 +24,20 @@ var (
 // range whose bytes are being copied is not removed before the copy is done.
 // All methods may be called from any goroutine.
 //
-// Locks: mu, then nothing. entry.mu is taken alone, or two of them by rising
-// address.
+// Locks: mu, then nothing. Range.mu is taken alone, or two of them in the
+// order of their making.
 type Space struct {
 	name   string                   // the device's, for error texts
 	mu     sync.Mutex               // serialises the writers of sorted
-	sorted atomic.Pointer[[]*entry] // by base; replaced, never changed
+	sorted atomic.Pointer[[]*Range] // by base; replaced, never changed
+	seq    uint64                   // of the last Range; guarded by mu
 }
 
-// entry is one allocation.
-type entry struct {
+// Range is one allocation, or a part of memory that somebody else allocated.
+// Ranges may overlap.
+type Range struct {
+	space *Space
+	seq   uint64
 	base  gpubuf.DevicePtr
 	bytes []byte
 
@@ -44,26 +48,28 @@ type entry struct {
 // NewSpace returns an empty space for the device of that name.
 func NewSpace(name string) *Space {
 	s := &Space{name: name}
-	s.sorted.Store(new([]*entry))
+	s.sorted.Store(new([]*Range))
 	return s
 }
 
 // Insert adds the range that starts at base and whose bytes are b.
-func (s *Space) Insert(base gpubuf.DevicePtr, b []byte) {
+func (s *Space) Insert(base gpubuf.DevicePtr, b []byte) *Range {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := *s.sorted.Load()
 	i := sort.Search(len(old), func(i int) bool { return old[i].base > base })
-	next := slices.Insert(slices.Clone(old), i, &entry{base: base, bytes: b})
+	s.seq++
+	e := &Range{space: s, seq: s.seq, base: base, bytes: b}
+	next := slices.Insert(slices.Clone(old), i, e)
 	s.sorted.Store(&next)
+	return e
 }
 
-// Remove takes the range that starts at base out, and waits for the copies that
-// are under way in it. It fails if there is none.
-func (s *Space) Remove(base gpubuf.DevicePtr) error {
-	e := s.take(base)
-	if e == nil {
-		return fmt.Errorf("%s: free %#x: not an allocation of this device, or freed already", s.name, uint64(base))
+// Remove takes the range out of its Space, and waits for the copies that are
+// under way in it. It fails if that was done before.
+func (e *Range) Remove() error {
+	if !e.space.take(e) {
+		return fmt.Errorf("%s: free %#x: freed already", e.space.name, uint64(e.base))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -74,17 +80,17 @@ func (s *Space) Remove(base gpubuf.DevicePtr) error {
 // Len is the number of ranges.
 func (s *Space) Len() int { return len(*s.sorted.Load()) }
 
-func (s *Space) take(base gpubuf.DevicePtr) *entry {
+func (s *Space) take(e *Range) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := *s.sorted.Load()
-	i := slices.IndexFunc(old, func(e *entry) bool { return e.base == base })
+	i := slices.Index(old, e)
 	if i < 0 {
-		return nil
+		return false
 	}
 	next := slices.Delete(slices.Clone(old), i, i+1)
 	s.sorted.Store(&next)
-	return old[i]
+	return true
 }
 
 // CopyIn copies src to the address dst.
@@ -134,7 +140,7 @@ func (s *Space) Copy(dst, src gpubuf.DevicePtr, n int64) error {
 	if err != nil {
 		return err
 	}
-	if to == from && dst < src+gpubuf.DevicePtr(n) && src < dst+gpubuf.DevicePtr(n) {
+	if dst < src+gpubuf.DevicePtr(n) && src < dst+gpubuf.DevicePtr(n) {
 		return s.error("copy to", dst, n, errOverlap)
 	}
 	release, ok := holdBoth(to, from)
@@ -155,28 +161,30 @@ func (s *Space) Check(op string, addr gpubuf.DevicePtr, n int64) error {
 	return err
 }
 
-// find returns the allocation that holds all n bytes from addr, and those
-// bytes. They may be touched only while the entry is held.
-func (s *Space) find(op string, addr gpubuf.DevicePtr, n int64) (*entry, []byte, error) {
+// find returns a range that holds all n bytes from addr, and those bytes. They
+// may be touched only while the range is held.
+func (s *Space) find(op string, addr gpubuf.DevicePtr, n int64) (*Range, []byte, error) {
 	all := *s.sorted.Load()
-	i := sort.Search(len(all), func(i int) bool { return all[i].base > addr }) - 1
-	if i < 0 || n < 0 {
+	if n < 0 {
 		return nil, nil, s.error(op, addr, n, errOutside)
 	}
-	e := all[i]
-	off, size := uint64(addr-e.base), uint64(len(e.bytes))
-	if off >= size || uint64(n) > size-off {
-		return nil, nil, s.error(op, addr, n, errOutside)
+	// The nearest range is the one, unless a small one lies inside a large one.
+	for i := sort.Search(len(all), func(i int) bool { return all[i].base > addr }) - 1; i >= 0; i-- {
+		e := all[i]
+		off, size := uint64(addr-e.base), uint64(len(e.bytes))
+		if off < size && uint64(n) <= size-off {
+			return e, e.bytes[off : off+uint64(n)], nil
+		}
 	}
-	return e, e.bytes[off : off+uint64(n)], nil
+	return nil, nil, s.error(op, addr, n, errOutside)
 }
 
 func (s *Space) error(op string, addr gpubuf.DevicePtr, n int64, err error) error {
 	return fmt.Errorf("%s: %s %#x (%d bytes): %w", s.name, op, uint64(addr), n, err)
 }
 
-// hold keeps the entry's bytes mapped until mu.RUnlock, unless they are gone.
-func (e *entry) hold() bool {
+// hold keeps the range's bytes mapped until mu.RUnlock, unless they are gone.
+func (e *Range) hold() bool {
 	e.mu.RLock()
 	if e.gone {
 		e.mu.RUnlock()
@@ -185,14 +193,14 @@ func (e *entry) hold() bool {
 	return true
 }
 
-// holdBoth holds two entries, which may be the same one, by rising address: a
+// holdBoth holds two ranges, which may be the same one, in one order: a
 // waiting Remove of each must not come between two copies in opposite
 // directions.
-func holdBoth(a, b *entry) (release func(), ok bool) {
+func holdBoth(a, b *Range) (release func(), ok bool) {
 	if a == b {
 		return a.mu.RUnlock, a.hold()
 	}
-	if a.base > b.base {
+	if a.seq > b.seq {
 		a, b = b, a
 	}
 	if !a.hold() {

@@ -11,8 +11,9 @@ import (
 
 func TestSpaceFinds(t *testing.T) {
 	s := NewSpace("test")
+	ranges := map[gpubuf.DevicePtr]*Range{}
 	for _, base := range []gpubuf.DevicePtr{3000, 1000, 2000, 2100} {
-		s.Insert(base, make([]byte, 100))
+		ranges[base] = s.Insert(base, make([]byte, 100))
 	}
 	require.Equal(t, 4, s.Len())
 	for _, tt := range []struct {
@@ -30,9 +31,36 @@ func TestSpaceFinds(t *testing.T) {
 			require.Len(t, b, int(tt.n))
 		}
 	}
-	require.NoError(t, s.Remove(2000))
-	require.EqualError(t, s.Remove(2000), "test: free 0x7d0: not an allocation of this device, or freed already")
+	require.NoError(t, ranges[2000].Remove())
+	require.EqualError(t, ranges[2000].Remove(), "test: free 0x7d0: freed already")
 	require.EqualError(t, s.CopyIn(2050, []byte{1}), "test: copy_in 0x802 (1 bytes): not inside one allocation")
+}
+
+// Ranges that lie inside or across others are found for as long as they exist,
+// and each is taken out for itself.
+func TestSpaceOverlappingRanges(t *testing.T) {
+	s := NewSpace("test")
+	b := make([]byte, 1000)
+	insert := func(off, n int) *Range { return s.Insert(gpubuf.DevicePtr(1000+off), b[off:off+n]) }
+	all, same, inside, across := insert(0, 500), insert(0, 500), insert(100, 10), insert(400, 600)
+	found := func(addr gpubuf.DevicePtr, n int64) bool {
+		_, got, err := s.find("op", addr, n)
+		return err == nil && &got[0] == &b[addr-1000] && int64(len(got)) == n
+	}
+	require.True(t, found(1000, 500))
+	require.True(t, found(1100, 10), "in the small one and in the large one")
+	require.True(t, found(1100, 11), "in the large one alone")
+	require.True(t, found(1400, 600))
+	require.False(t, found(1300, 300), "in none alone")
+	require.EqualError(t, s.Copy(1104, 1100, 8), "test: copy to 0x450 (8 bytes): source and destination overlap")
+	require.NoError(t, all.Remove())
+	require.True(t, found(1000, 500))
+	require.NoError(t, same.Remove())
+	require.False(t, found(1000, 500))
+	require.True(t, found(1100, 10))
+	require.NoError(t, inside.Remove())
+	require.NoError(t, across.Remove())
+	require.Zero(t, s.Len())
 }
 
 // Remove waits for a copy, and copies in opposite directions do not wait for
@@ -42,8 +70,7 @@ func TestSpaceRemoveDuringCopies(t *testing.T) {
 	const size = 1 << 16
 	bufs := [2][]byte{make([]byte, size), make([]byte, size)}
 	bases := [2]gpubuf.DevicePtr{1 << 20, 2 << 20}
-	s.Insert(bases[0], bufs[0])
-	s.Insert(bases[1], bufs[1])
+	ranges := [2]*Range{s.Insert(bases[0], bufs[0]), s.Insert(bases[1], bufs[1])}
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
@@ -59,11 +86,11 @@ func TestSpaceRemoveDuringCopies(t *testing.T) {
 	for i := range 2 {
 		wg.Go(func() {
 			for range 100 {
-				if !assert.NoError(t, s.Remove(bases[i])) {
+				if !assert.NoError(t, ranges[i].Remove()) {
 					return
 				}
 				clear(bufs[i]) // nobody copies any more: the race detector says if
-				s.Insert(bases[i], bufs[i])
+				ranges[i] = s.Insert(bases[i], bufs[i])
 			}
 		})
 	}
