@@ -95,7 +95,9 @@ func (as Attachments) unique() Attachments {
 }
 
 // LandInto moves the attachment into dst, which stays the caller's and must
-// have exactly Size bytes. It reserves nothing. If ctx ends first, LandInto
+// have exactly Size bytes. It reserves nothing. If dst has an event
+// (gpubuf.Slice.After), no byte is written before the event is done, and LandInto
+// fails if the event does. If ctx ends first, LandInto
 // returns once nothing writes to dst any more; dst then holds anything.
 func (a *Attachment) LandInto(ctx context.Context, dst *gpubuf.Slice) error {
 	ref, err := dst.TryRef()
@@ -130,9 +132,15 @@ func (a *Attachment) landInto(ctx context.Context, dst *gpubuf.Slice) error {
 // Free gives the attachments up: those that have not landed the sender may
 // forget, and the slices of those that have are freed. A handler may leave that
 // to its end. It may be called again, and for some of a message's attachments.
-func (as Attachments) Free() {
+func (as Attachments) Free() { as.FreeAfter(nil) }
+
+// FreeAfter is Free for slices that work under way still uses: their memory goes
+// back to the pool once e is done, which may be long after the RPC. It no longer
+// counts as held by the RPC, so e must not wait for anything that the RPC has yet
+// to do. See gpubuf.Slice.FreeAfter.
+func (as Attachments) FreeAfter(e gpubuf.Event) {
 	for _, a := range as {
-		a.free()
+		a.free(e)
 	}
 }
 
@@ -147,9 +155,9 @@ func (a *Attachment) usable() error {
 	return nil
 }
 
-// free gives up what is here of the attachment, an unclaimed push among it, and
-// on a stream what the sender has of it.
-func (a *Attachment) free() {
+// free gives up what is here of the attachment, its slice once e is done, an
+// unclaimed push among it, and on a stream what the sender has of it.
+func (a *Attachment) free(e gpubuf.Event) {
 	a.in.mu.Lock()
 	if a.freed {
 		a.in.mu.Unlock()
@@ -165,7 +173,8 @@ func (a *Attachment) free() {
 		a.in.conn.Forget(a.desc.token)
 	}
 	if slice != nil {
-		a.in.drop(slice)
+		slice.FreeAfter(e)
+		a.in.memory.add(-1)
 	}
 	data.Free()
 	if a.in.box == nil {

@@ -233,6 +233,6 @@ func (in *incoming) end() {
 		return
 	}
 	for _, a := range in.list {
-		a.free()
+		a.free(nil)
 	}
 }

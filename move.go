@@ -2,6 +2,7 @@ package gdrpc
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -12,32 +13,55 @@ import (
 // move is one attachment on its way into a destination.
 type move struct {
 	a       *Attachment
-	landing *conn.Landing // nil if the bytes were at hand
-	err     error         // of what needed no landing
+	dst     *gpubuf.Slice
+	landing *conn.Landing // nil if the bytes are at hand
+	err     error         // of what needs no landing
+
+	// What is at hand and not copied yet, if late: inline bytes, or a slice.
+	late  bool
+	data  mem.BufferSlice
+	slice *gpubuf.Slice
 }
 
 // start begins to move a into dst, which must have its size. Bytes that are at
-// hand are there when start returns.
+// hand are there when start returns, unless dst has an event to wait for. The
+// caller calls wait, and keeps dst until then.
 func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice) *move {
-	m := &move{a: a}
-	if err := ctx.Err(); err != nil {
-		m.err = err
+	m := &move{a: a, dst: dst}
+	if m.err = ctx.Err(); m.err != nil {
 		return m
 	}
-	data, slice, err := a.hold()
-	defer data.Free()
+	m.data, m.slice, m.err = a.hold()
 	switch {
-	case err != nil:
-		m.err = err
-	case slice != nil:
-		m.err = slice.CopyTo(dst)
-		slice.Free()
-	case a.desc.inline:
-		m.err = in.copyInline(a, dst, data)
-	default:
+	case m.err != nil:
+	case m.slice == nil && !a.desc.inline:
 		m.landing = in.conn.Land(a.desc.token, a.takeFlags(), dst)
+	default:
+		if m.late = true; isReady(dst) {
+			m.copy(ctx)
+		}
 	}
 	return m
+}
+
+// copy copies what is at hand, once dst has reached its event.
+func (m *move) copy(ctx context.Context) {
+	if !m.late {
+		return
+	}
+	m.late = false
+	switch err := awaitEvent(ctx, m.dst.Event()); {
+	case err != nil:
+		m.err = fmt.Errorf("waiting for the event of the destination: %w", err)
+	case m.slice != nil:
+		m.err = m.slice.CopyTo(m.dst)
+	default:
+		m.err = m.a.in.copyInline(m.a, m.dst, m.data)
+	}
+	m.data.Free()
+	if m.slice != nil {
+		m.slice.Free()
+	}
 }
 
 // hold takes references to what is at hand of a, so that the RPC's end cannot
@@ -87,6 +111,7 @@ func (m *move) wait(ctx context.Context) error {
 			m.err = m.arrived(m.landing.Path())
 		}
 	}
+	m.copy(ctx)
 	if m.err == nil || isOurs(m.err) {
 		return m.err
 	}

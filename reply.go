@@ -17,7 +17,8 @@ type Reply struct {
 	// Into, if not nil, is where the attachments land: exactly as many
 	// slices as the reply has attachments, of the same sizes, else the call
 	// fails with FailedPrecondition. They stay the caller's. If the call
-	// fails they hold anything, but nothing writes to them any more.
+	// fails they hold anything, but nothing writes to them any more. One with
+	// an event (gpubuf.Slice.After) is not written before that is done.
 	Into []*gpubuf.Slice
 
 	// Slices is what landed, in the server's order, once the call returned
@@ -141,11 +142,11 @@ func overlapping(list []*gpubuf.Slice) (i, j int) {
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[a].Region().ID(), list[b].Region().ID()), cmp.Compare(list[a].Offset(), list[b].Offset()))
+		return cmp.Or(cmp.Compare(list[a].Device().Name(), list[b].Device().Name()), cmp.Compare(list[a].Ptr(), list[b].Ptr()))
 	})
-	for k := 1; k < len(order); k++ {
+	for k := 1; k < len(order); k++ { // by address: wrapped memory may lie in several regions
 		a, b := list[order[k-1]], list[order[k]]
-		if a.Region() == b.Region() && a.Offset()+a.Len() > b.Offset() {
+		if a.Device() == b.Device() && a.Ptr()+gpubuf.DevicePtr(a.Len()) > b.Ptr() {
 			return order[k-1], order[k]
 		}
 	}

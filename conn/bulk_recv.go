@@ -8,6 +8,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/internal/events"
 )
 
 // bulkRecv is the receiving side of a Conn's bulk lanes: it posts receives, asks
@@ -19,6 +20,7 @@ type bulkRecv struct {
 	c      *Conn
 	rails  []*rail
 	stager stager
+	events events.Set // of destinations that are not ready
 
 	// mu covers posting receives and queueing their Request, so that on each
 	// lane the order of the receives is the order of the Requests. It is
@@ -49,21 +51,27 @@ func newBulkRecv(c *Conn, lanes []*Lane) *bulkRecv {
 func (b *bulkRecv) add(l *Landing) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dead != nil {
-		return b.dead
+	if b.admit(l) {
+		b.queue(l)
+	}
+	return b.dead
+}
+
+// admit notes that l is under way. It does not if the lanes are dead, or if l
+// ended while it waited for its destination. mu is held.
+func (b *bulkRecv) admit(l *Landing) bool {
+	if b.dead != nil || l.ended {
+		return false
 	}
 	b.live[l] = struct{}{}
-	b.queue(l)
-	return nil
+	return true
 }
 
 // expect registers a landing whose bytes come in another way, or by requeue.
 func (b *bulkRecv) expect(l *Landing) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dead == nil {
-		b.live[l] = struct{}{}
-	}
+	b.admit(l)
 	return b.dead
 }
 
@@ -305,6 +313,9 @@ func (b *bulkRecv) stop(l *Landing, err error) {
 		return
 	}
 	delete(b.live, l)
+	if l.unwait != nil {
+		l.unwait()
+	}
 	b.waiting = without(b.waiting, l)
 	b.unwant(l)
 	for _, r := range b.rails {

@@ -83,6 +83,9 @@ func (c *Conn) Push(o *Offer) bool {
 	if c == nil || c.eager == nil || o.size == 0 || o.size > eagerMost || o.flags&OfferPending != 0 || c.Offload() != nil {
 		return false
 	}
+	if status, _ := o.readiness(); status != bulkData {
+		return false // its event failed: whoever lands it is told so
+	}
 	return c.eager.push(o)
 }
 

@@ -18,6 +18,7 @@ type Landing struct {
 	chunk  uint32 // bytes of one message at most
 
 	// Guarded by bulkRecv.mu of the lane.
+	unwait func() bool // stops waiting for dst's event; nil if nothing is waited for
 	next   int64       // first byte not asked for yet
 	landed int64       // bytes in dst
 	open   int         // receives posted and not consumed, copies not finished
@@ -39,7 +40,9 @@ const OfferStaged OfferFlags = 2
 
 // Land starts moving the offer that token names into dst, whose length must be
 // the offer's size. flags are those of the offer. The landing takes its own
-// reference to dst and keeps it until Consumed. Land does not block; it always
+// reference to dst and keeps it until Consumed. If dst has an event
+// (gpubuf.Slice.After), nothing is asked for or written before it is done, and the
+// landing fails if the event does. Land does not block; it always
 // returns a Landing, whose Wait tells of any failure.
 func (c *Conn) Land(token Token, flags OfferFlags, dst *gpubuf.Slice) *Landing {
 	l := &Landing{c: c, token: token, done: make(chan struct{}), consumed: make(chan struct{})}
@@ -63,17 +66,10 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 		return nil
 	}
 	l.plan(flags)
-	switch {
-	case flags&OfferPending != 0:
-		return c.recv.want(l)
-	case flags&OfferPushed != 0 && c.eager != nil:
-		if err := c.recv.expect(l); err != nil {
-			return err
-		}
-		c.eager.claim(l)
-		return nil
+	if e := l.dst.Event(); e != nil {
+		return c.recv.await(l, e, flags)
 	}
-	return c.recv.add(l)
+	return c.recv.start(l, flags)
 }
 
 // plan chooses how the landing's bytes move.

@@ -11,10 +11,9 @@ const OfferPending OfferFlags = 1
 func (b *bulkRecv) want(l *Landing) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.dead != nil {
+	if !b.admit(l) {
 		return b.dead
 	}
-	b.live[l] = struct{}{}
 	if b.wanted == nil {
 		b.wanted = make(map[Token][]*Landing)
 	}

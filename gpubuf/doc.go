@@ -38,6 +38,11 @@
 // posted work request stays the hardware's until its completion: keep a handle
 // until then.
 //
+// Memory of other owners, a tensor of an engine or a file's mapping, becomes a
+// slice by Wrap, without a copy, and is the owner's again when Wrap's event says
+// so. After says when the bytes of a slice may be read or written, FreeAfter when
+// they are needed no more, for work that the program has under way on the device.
+//
 // A Slice is never a []byte, because the host may not touch device memory.
 // CopyIn, CopyOut and CopyTo move bytes; HostBytes is for host memory alone.
 //
@@ -65,8 +70,7 @@
 //
 // # Limitations
 //
-// Memory of the pool's own making only: device pointers of the program cannot
-// be made into slices yet. A reply larger than the reserve competes with other
+// A reply larger than the reserve competes with other
 // requests, ahead of them; a pool that replies alone keep full makes other
 // requests wait until MaxWait. Sizes are rounded up to 256 bytes, regions to
 // 2 MiB, so very many tiny slices waste some. CopyTo between two devices that

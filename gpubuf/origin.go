@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/gdrpc/gdrpc/internal/await"
+	"github.com/gdrpc/gdrpc/internal/events"
 )
 
 // origin is what the slices of one Pool, or of one wrapped memory, have in
@@ -17,7 +17,7 @@ type origin struct {
 	bounce  sync.Pool    // *[]byte of bounceSize, for copies between devices
 	slices  atomic.Int64 // handles that exist
 	delayed atomic.Int64 // those of them that were given up and wait for an event
-	events  await.Set    // what the delayed wait for
+	events  events.Set   // what the delayed wait for
 }
 
 func (o *origin) init(d Device, giveBack func(*extent, int64)) {

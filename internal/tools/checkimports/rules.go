@@ -16,7 +16,7 @@ type group struct {
 
 var groups = []group{
 	{path: "internal/leak", level: -1},
-	{path: "internal/await", level: 0},
+	{path: "internal/events", level: 0},
 	{path: "internal/testpb", level: 0},
 	{path: "internal/tools", level: 0},
 	{path: "internal/topology", level: 0},

@@ -1,6 +1,6 @@
-// Package await calls functions when channels are closed, with one goroutine
+// Package events calls functions when channels are closed, with one goroutine
 // for each channel that is waited for, however many functions wait for it.
-package await
+package events
 
 import (
 	"slices"
