@@ -44,17 +44,17 @@ func (t *Tree) onAllowedNode(n NIC) bool {
 
 // readNodes finds the NUMA nodes, and which of them this process may run on.
 func (t *Tree) readNodes(r reader) error {
-	online, err := parseList(r.text("sys/devices/system/node/online"))
+	online, err := parseList(r.Text("sys/devices/system/node/online"))
 	if err != nil {
 		return fmt.Errorf("topology: NUMA nodes: %w", err)
 	}
 	t.online = len(online)
-	cpus, err := parseList(allowedCPUs(r.text("proc/self/status")))
+	cpus, err := parseList(r.Field("proc/self/status", "Cpus_allowed_list"))
 	if err != nil {
 		return fmt.Errorf("topology: allowed CPUs: %w", err)
 	}
 	for _, node := range online {
-		of, err := parseList(r.text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)))
+		of, err := parseList(r.Text(fmt.Sprintf("sys/devices/system/node/node%d/cpulist", node)))
 		if err != nil {
 			return fmt.Errorf("topology: CPUs of NUMA node %d: %w", node, err)
 		}
@@ -63,15 +63,6 @@ func (t *Tree) readNodes(r reader) error {
 		}
 	}
 	return nil
-}
-
-func allowedCPUs(status string) string {
-	for line := range strings.Lines(status) {
-		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
-			return strings.TrimSpace(list)
-		}
-	}
-	return ""
 }
 
 // maxListed bounds a list from the kernel, whose largest are of CPUs.

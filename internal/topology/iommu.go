@@ -2,7 +2,6 @@ package topology
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 )
 
@@ -15,11 +14,11 @@ type iommuGroup struct {
 
 func (r reader) iommuGroup(id BusID) iommuGroup {
 	link := pciDir(id) + "/iommu_group"
-	full, err := filepath.EvalSymlinks(r.path(link))
-	if err != nil {
+	number := r.Resolve("sys/kernel/iommu_groups", link)
+	if number == "" {
 		return iommuGroup{}
 	}
-	return iommuGroup{number: filepath.Base(full), domain: r.text(link + "/type")}
+	return iommuGroup{number: number, domain: r.Text(link + "/type")}
 }
 
 // Hint says what may keep bytes from going straight between a GPU and a NIC, as

@@ -19,7 +19,7 @@ type NIC struct {
 // and belongs to the first of its functions.
 func (r reader) nics(functions map[BusID]function) ([]NIC, error) {
 	const class = "sys/class/infiniband"
-	names, err := r.list(class)
+	names, err := r.List(class)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (r reader) nics(functions map[BusID]function) ([]NIC, error) {
 		if f, ok := functions[n.BusID]; ok {
 			n.NUMANode = f.numa
 			n.PhysFn, _ = ParseBusID(filepath.Base(r.devicePath(pciDir(n.BusID) + "/physfn")))
-			if n.NetDevs, err = r.list(pciDir(n.BusID) + "/net"); err != nil {
+			if n.NetDevs, err = r.List(pciDir(n.BusID) + "/net"); err != nil {
 				return nil, err
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
-	"github.com/gdrpc/gdrpc/internal/topology/sysfstest"
+	"github.com/gdrpc/gdrpc/internal/sysfs/sysfstest"
 	"github.com/stretchr/testify/require"
 )
 

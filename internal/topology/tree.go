@@ -1,14 +1,12 @@
 package topology
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/gdrpc/gdrpc/internal/sysfs"
 )
 
 // Tree is what sysfs says about this machine's NICs, GPUs and what lies between
@@ -38,11 +36,11 @@ type GPU struct {
 // is not there (no /sys, no PCI, no RDMA) leaves the Tree without it and is no
 // error.
 func Read(root string) (*Tree, error) {
-	r := reader(filepath.Join("/", root))
+	r := reader{sysfs.Root(root)}
 	t := &Tree{functions: make(map[BusID]function)}
-	names, err := r.list("sys/bus/pci/devices")
+	names, err := r.List("sys/bus/pci/devices")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("topology: %w", err)
 	}
 	for _, name := range names {
 		id, err := ParseBusID(name)
@@ -59,7 +57,7 @@ func Read(root string) (*Tree, error) {
 		}
 	}
 	if t.nics, err = r.nics(t.functions); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("topology: %w", err)
 	}
 	return t, t.readNodes(r)
 }
@@ -71,51 +69,12 @@ func (t *Tree) GPUs() []GPU { return slices.Clone(t.gpus) }
 // physical ones, and last those that have no place in the PCI tree.
 func (t *Tree) NICs() []NIC { return slices.Clone(t.nics) }
 
-// reader reads below a root folder.
-type reader string
-
-func (r reader) path(name string) string { return filepath.Join(string(r), name) }
-
-// list returns the names in a folder, in order; none if it does not exist.
-func (r reader) list(dir string) ([]string, error) {
-	entries, err := os.ReadDir(r.path(dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
-	}
-	return names, nil
-}
-
-// text returns a file's content without the white space around it; "" if it
-// cannot be read, which for an attribute means that it has no value.
-func (r reader) text(file string) string {
-	b, err := os.ReadFile(r.path(file))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
+// reader reads what a Tree is made of.
+type reader struct{ sysfs.Root }
 
 // devicePath follows links to a folder below /sys/devices, and returns its path
 // from there; "" if there is none.
-func (r reader) devicePath(link string) string {
-	full, err := filepath.EvalSymlinks(r.path(link))
-	if err != nil {
-		return ""
-	}
-	base, err := filepath.EvalSymlinks(r.path("sys/devices"))
-	if err != nil {
-		return ""
-	}
-	rel, err := filepath.Rel(base, full)
-	if err != nil || strings.HasPrefix(rel, "..") {
-		return ""
-	}
-	return rel
-}
+func (r reader) devicePath(link string) string { return r.Resolve("sys/devices", link) }
 
 func pciDir(id BusID) string { return "sys/bus/pci/devices/" + string(id) }
 
@@ -137,7 +96,7 @@ func isHostBridge(name string) bool {
 }
 
 func (r reader) numaNode(id BusID) int {
-	n, err := strconv.Atoi(r.text(pciDir(id) + "/numa_node"))
+	n, err := strconv.Atoi(r.Text(pciDir(id) + "/numa_node"))
 	if err != nil || n < 0 {
 		return -1
 	}
@@ -148,7 +107,7 @@ const vendorNVIDIA = "0x10de"
 
 // isGPU tells a GPU by its PCI class: a VGA (0300) or 3D (0302) controller.
 func (r reader) isGPU(id BusID) bool {
-	class := r.text(pciDir(id) + "/class")
-	return r.text(pciDir(id)+"/vendor") == vendorNVIDIA &&
+	class := r.Text(pciDir(id) + "/class")
+	return r.Text(pciDir(id)+"/vendor") == vendorNVIDIA &&
 		(strings.HasPrefix(class, "0x0300") || strings.HasPrefix(class, "0x0302"))
 }
