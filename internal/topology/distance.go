@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Link is one NIC as a GPU sees it.
+// Link is one NIC as a GPU, or the host's memory, sees it.
 type Link struct {
 	NIC   NIC
 	Class Class
@@ -15,9 +15,14 @@ type Link struct {
 // Links returns all nics as the GPU sees them, nearest first.
 func (t *Tree) Links(gpuBusID string, nics []NIC) []Link {
 	gpu, _ := ParseBusID(gpuBusID) // what is no bus id has no place in the tree
+	return rank(nics, func(n NIC) Class { return t.class(gpu, n.BusID) })
+}
+
+// rank orders nics by their distance.
+func rank(nics []NIC, distance func(NIC) Class) []Link {
 	links := make([]Link, len(nics))
 	for i, n := range nics {
-		links[i] = Link{NIC: n, Class: t.class(gpu, n.BusID)}
+		links[i] = Link{NIC: n, Class: distance(n)}
 	}
 	slices.SortFunc(links, func(a, b Link) int {
 		return cmp.Or(cmp.Compare(a.Class, b.Class), compareNICs(a.NIC, b.NIC))

@@ -15,24 +15,35 @@ import (
 // NICs that have no place in the PCI tree only if there are no others. The
 // result is empty, with Unknown, if there are none.
 func (t *Tree) NearestHost(nics []NIC) (best []NIC, class Class) {
-	placed := slices.DeleteFunc(slices.Clone(nics), func(n NIC) bool {
-		_, ok := t.functions[n.BusID]
-		return !ok
+	for _, l := range t.HostLinks(nics) {
+		if len(best) == 0 {
+			class = l.Class
+		}
+		if l.Class == class {
+			best = append(best, l.NIC)
+		}
+	}
+	if len(best) == 0 {
+		return nil, Unknown
+	}
+	if class == SYS && slices.ContainsFunc(best, t.onAllowedNode) {
+		best = slices.DeleteFunc(best, func(n NIC) bool { return !t.onAllowedNode(n) })
+	}
+	return onePerLink(best), class
+}
+
+// HostLinks returns all nics as this process's host memory sees them, nearest
+// first.
+func (t *Tree) HostLinks(nics []NIC) []Link {
+	return rank(nics, func(n NIC) Class {
+		if _, ok := t.functions[n.BusID]; !ok {
+			return Unknown
+		}
+		if len(t.allowed) <= 1 && t.onAllowedNode(n) {
+			return NODE
+		}
+		return SYS
 	})
-	if len(placed) == 0 {
-		best = slices.Clone(nics)
-		slices.SortFunc(best, compareNICs)
-		return best, Unknown
-	}
-	slices.SortFunc(placed, compareNICs)
-	near := slices.DeleteFunc(slices.Clone(placed), func(n NIC) bool { return !t.onAllowedNode(n) })
-	switch {
-	case len(near) == 0:
-		return onePerLink(placed), SYS
-	case len(t.allowed) > 1:
-		return onePerLink(near), SYS
-	}
-	return onePerLink(near), NODE
 }
 
 func (t *Tree) onAllowedNode(n NIC) bool {

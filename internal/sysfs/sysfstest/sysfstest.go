@@ -31,19 +31,21 @@ import (
 )
 
 // Expand makes the machine of a manifest in a temporary folder, and returns the
-// folder.
-func Expand(t testing.TB, manifest string) (root string) {
+// folder. Further manifests add to the first.
+func Expand(t testing.TB, manifests ...string) (root string) {
 	t.Helper()
-	b, err := os.ReadFile(manifest)
-	require.NoError(t, err)
 	m := &maker{root: t.TempDir()}
-	for i, line := range strings.Split(string(b), "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		if err := m.line(line); err != nil {
-			t.Fatalf("%s:%d: %v", manifest, i+1, err)
+	for _, manifest := range manifests {
+		b, err := os.ReadFile(manifest)
+		require.NoError(t, err)
+		for i, line := range strings.Split(string(b), "\n") {
+			line, _, _ = strings.Cut(line, "#")
+			if line = strings.TrimSpace(line); line == "" {
+				continue
+			}
+			if err := m.line(line); err != nil {
+				t.Fatalf("%s:%d: %v", manifest, i+1, err)
+			}
 		}
 	}
 	require.NoError(t, m.nodesOnline())

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/dialer"
+)
+
+// answer is what a server is found to be. docs/gdrinfo.md has the meaning of
+// each field.
+type answer struct {
+	Version   int    `json:"version"`
+	Address   string `json:"address"`
+	Remote    string `json:"remote"`
+	Reachable bool   `json:"reachable"`
+	Gdrpc     bool   `json:"gdrpc"`
+	Mode      string `json:"mode"`
+	Path      string `json:"path"`
+	Provider  string `json:"provider"`
+	TLS       string `json:"tls"`
+	Reason    string `json:"reason"`
+	Offload   string `json:"offload"`
+	Error     string `json:"error"`
+}
+
+// ask dials a server as any client does, and reports what was negotiated. cfg is
+// nil without TLS.
+func ask(ctx context.Context, addr string, cfg *tls.Config) answer {
+	a := answer{Version: reportVersion, Address: addr}
+	if err := a.dial(ctx, cfg); err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+func (a *answer) dial(ctx context.Context, cfg *tls.Config) error {
+	quiet := conn.Config{Logger: slog.New(slog.DiscardHandler)} // the report says it all
+	d, err := dialer.New(&dialer.Config{TLS: cfg, Conn: quiet})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	c, err := d.DialContext(ctx, a.Address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s := c.(*conn.Conn).Stats()
+	a.Reachable, a.Remote = true, c.RemoteAddr().String()
+	a.Gdrpc = s.Mode != conn.ModePlain
+	a.Mode, a.Provider, a.TLS = s.Mode.String(), s.Provider, s.TLS
+	a.Path, a.Reason, a.Offload = bestPath(s.Mode).String(), s.Reason, s.Offload
+	return nil
+}
+
+// bestPath is the best path that attachments can take in a mode.
+func bestPath(m conn.Mode) conn.Path {
+	switch m {
+	case conn.ModeSoftJoined, conn.ModeSoftShared:
+		return conn.PathSoft
+	}
+	return conn.PathInline
+}
+
+// exit is the exit status for the answer.
+func (a answer) exit() int {
+	switch {
+	case !a.Reachable:
+		return exitUnreachable
+	case !a.Gdrpc:
+		return exitPlain
+	}
+	return exitOK
+}
+
+func (a answer) text(w io.Writer) error {
+	p := &printer{w: w}
+	rows := [][]string{{"address", a.Address}}
+	add := func(name, value string) {
+		if value != "" {
+			rows = append(rows, []string{name, value})
+		}
+	}
+	add("connected to", a.Remote)
+	switch {
+	case !a.Reachable:
+		add("server", "unreachable")
+	case !a.Gdrpc:
+		add("server", "not gdrpc, or gdrpc without lanes")
+	default:
+		add("server", "gdrpc")
+	}
+	add("mode", a.Mode)
+	add("best path", a.Path)
+	add("provider", a.Provider)
+	add("TLS", a.TLS)
+	add("no better mode", a.Reason)
+	add("attachments inside", a.Offload)
+	add("error", a.Error)
+	p.line("Server")
+	p.table(rows)
+	if p.err != nil {
+		return fmt.Errorf("write: %w", p.err)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"testing"
+
+	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// run is one run of the command.
+func run(t *testing.T, s sources, trust *tls.Config, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = command(t.Context(), args, &out, &errs, s, trust)
+	return code, out.String(), errs.String()
+}
+
+func TestArguments(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"-h"}, exitOK, "usage: gdrinfo"},
+		{[]string{"-nonsense"}, exitFailed, "not defined: -nonsense"},
+		{[]string{"a:1", "b:2"}, exitFailed, "at most one ADDRESS"},
+		{[]string{"a:1", "-json"}, exitFailed, "flags stand before it"},
+		{[]string{"-tls"}, exitFailed, "-tls is for an ADDRESS"},
+		{[]string{"-timeout", "0s", "a:1"}, exitFailed, "must be positive"},
+	} {
+		code, stdout, stderr := run(t, nothing(t), nil, tt.args...)
+		require.Equal(t, tt.code, code, tt.args)
+		require.Contains(t, stderr, tt.says)
+		require.Empty(t, stdout)
+	}
+}
+
+type brokenWriter struct{}
+
+var errBroken = errors.New("broken pipe")
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+
+func TestBrokenOutput(t *testing.T) {
+	for _, args := range [][]string{nil, {"-json"}, {"127.0.0.1:0"}} {
+		var errs bytes.Buffer
+		require.Equal(t, exitFailed, command(t.Context(), args, brokenWriter{}, &errs, nothing(t), nil))
+		require.Contains(t, errs.String(), "broken pipe")
+	}
+}
+
+// TestHere runs on this machine, whatever it is.
+func TestHere(t *testing.T) {
+	code, stdout, stderr := run(t, thisMachine(), nil)
+	require.Equal(t, exitOK, code, stderr)
+	require.Contains(t, stdout, "Paths to other machines")
+	code, stdout, _ = run(t, thisMachine(), nil, "-json")
+	require.Equal(t, exitOK, code)
+	requireNoNull(t, stdout)
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/internal/nvml"
+	"github.com/gdrpc/gdrpc/internal/sysfs"
+	"golang.org/x/sys/unix"
+)
+
+// sources is where a report comes from. Tests put made-up machines in their
+// place.
+type sources struct {
+	root    sysfs.Root
+	release func() string                       // of the kernel
+	nvml    func() (nvml.System, error)         // GPUs of the machine
+	cuda    func() ([]cudaGPU, error)           // GPUs of this process; nil: not in this build
+	verbs   func() ([]ibverbs.Device, error)    // nil: not in this build
+	memlock func() (soft, hard uint64, _ error) // bytes
+	ipc     func() ipcPart
+	// best is the best path that this version of gdrpc takes, wherever the
+	// machine can do more.
+	best conn.Path
+}
+
+// cudaGPU is what the CUDA driver knows of a GPU and nobody else.
+type cudaGPU struct {
+	pci      string
+	dmaBuf   bool
+	ordering string
+}
+
+// thisMachine has the sources of the machine that this process runs on.
+func thisMachine() sources {
+	return sources{
+		release: release,
+		nvml:    nvml.Query,
+		memlock: memlock,
+		ipc:     probeIPC,
+		best:    conn.PathSoft,
+	}
+}
+
+func release() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+func memlock() (soft, hard uint64, err error) {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil {
+		return 0, 0, err
+	}
+	return r.Cur, r.Max, nil
+}
