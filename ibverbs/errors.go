@@ -10,6 +10,8 @@ import (
 var (
 	// ErrNotSupported: the provider, device or build cannot do it.
 	ErrNotSupported = errors.New("not supported")
+	// ErrNoDevice: the machine, or the container, has no such RDMA device.
+	ErrNoDevice = errors.New("no such RDMA device")
 	// ErrOutOfMemory: a queue is full or memory cannot be had (ENOMEM).
 	ErrOutOfMemory = errors.New("cannot allocate memory")
 	// ErrInvalid: an argument or the state of the object is wrong (EINVAL).

@@ -111,8 +111,8 @@ func testTwoCQsOneChannel(t *testing.T, p Pair) {
 
 func testOverrun(t *testing.T, p Pair) {
 	const n = 1024 // more than any rounding of 4
-	a := newEnd(t, p.A, shape{sendWR: n, cqe: n})
-	b := newEnd(t, p.B, shape{recvWR: n, cqe: 4})
+	a := newEnd(t, p, p.A, shape{sendWR: n, cqe: n})
+	b := newEnd(t, p, p.B, shape{recvWR: n, cqe: 4})
 	link(t, p, a, b)
 	_, err := b.qp.PostRecv(make([]ibverbs.RecvWR, n))
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func testCloseOrder(t *testing.T, p Pair) {
 	require.NoError(t, qp.Destroy())
 	require.NoError(t, cq.Destroy())
 
-	e := newEnd(t, ctx, shape{})
+	e := newEnd(t, p, ctx, shape{})
 	mr, err := pd.RegMR(e.mem(4096, 0).buf, 0)
 	require.NoError(t, err)
 	requireError(t, pd.Dealloc(), ibverbs.ErrBusy)

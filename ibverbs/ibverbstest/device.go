@@ -29,7 +29,7 @@ func testDevice(t *testing.T, p Pair) {
 }
 
 func testRegMR(t *testing.T, p Pair) {
-	e := newEnd(t, p.A, shape{})
+	e := newEnd(t, p, p.A, shape{})
 	m := e.mem(8192, ibverbs.AccessLocalWrite)
 	require.EqualValues(t, 8192, m.Length())
 	again, err := e.pd.RegMR(m.buf[4096:], 0)
@@ -44,7 +44,7 @@ func testRegMR(t *testing.T, p Pair) {
 }
 
 func testCreateErrors(t *testing.T, p Pair) {
-	e := newEnd(t, p.A, shape{})
+	e := newEnd(t, p, p.A, shape{})
 	attr, err := p.A.QueryDevice()
 	require.NoError(t, err)
 	for name, init := range map[string]ibverbs.QPInitAttr{

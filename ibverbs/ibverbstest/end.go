@@ -27,6 +27,7 @@ type shape struct {
 // end is one side of a connection.
 type end struct {
 	t        *testing.T
+	pair     Pair
 	ctx      ibverbs.Context
 	pd       ibverbs.PD
 	ch       ibverbs.CompChannel
@@ -36,7 +37,7 @@ type end struct {
 
 // connect returns two ends in state RTS.
 func connect(t *testing.T, p Pair, s shape) (a, b *end) {
-	a, b = newEnd(t, p.A, s), newEnd(t, p.B, s)
+	a, b = newEnd(t, p, p.A, s), newEnd(t, p, p.B, s)
 	link(t, p, a, b)
 	return a, b
 }
@@ -52,7 +53,7 @@ func link(t *testing.T, p Pair, a, b *end) {
 
 // initiated returns two linked ends in state INIT.
 func initiated(t *testing.T, p Pair, s shape) (a, b *end) {
-	a, b = newEnd(t, p.A, s), newEnd(t, p.B, s)
+	a, b = newEnd(t, p, p.A, s), newEnd(t, p, p.B, s)
 	initiate(t, p, a, b)
 	return a, b
 }
@@ -60,19 +61,19 @@ func initiated(t *testing.T, p Pair, s shape) (a, b *end) {
 // initiate moves two ends to INIT and links them.
 func initiate(t *testing.T, p Pair, a, b *end) {
 	for _, e := range []*end{a, b} {
-		require.NoError(t, e.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPInit}, ibverbs.QPAttrState))
+		require.NoError(t, e.modify(ibverbs.QPAttr{State: ibverbs.QPInit}, ibverbs.QPAttrState))
 	}
 	require.NoError(t, p.Link(a.qp, b.qp))
 }
 
 // newEnd makes everything of an end, the queue pair in state RESET.
-func newEnd(t *testing.T, ctx ibverbs.Context, s shape) *end {
+func newEnd(t *testing.T, p Pair, ctx ibverbs.Context, s shape) *end {
 	for _, n := range []*int{&s.sendWR, &s.recvWR, &s.cqe} {
 		if *n == 0 {
 			*n = 16
 		}
 	}
-	e := &end{t: t, ctx: ctx}
+	e := &end{t: t, pair: p, ctx: ctx}
 	var err error
 	e.pd, err = ctx.AllocPD()
 	require.NoError(t, err)
@@ -98,14 +99,22 @@ func (e *end) newCQ(cqe int) ibverbs.CQ {
 	return cq
 }
 
+// modify calls Modify with what the provider needs beyond attr.
+func (e *end) modify(attr ibverbs.QPAttr, mask ibverbs.QPAttrMask) error {
+	if e.pair.Attr != nil {
+		attr, mask = e.pair.Attr(attr, mask)
+	}
+	return e.qp.Modify(attr, mask)
+}
+
 func (e *end) rtr(peer *end, psn uint32) {
 	attr := ibverbs.QPAttr{State: ibverbs.QPRTR, DestQPNum: peer.qp.Num(), RQPSN: psn}
-	require.NoError(e.t, e.qp.Modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrDestQPNum|ibverbs.QPAttrRQPSN))
+	require.NoError(e.t, e.modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrDestQPNum|ibverbs.QPAttrRQPSN))
 }
 
 func (e *end) rts(psn uint32) {
 	attr := ibverbs.QPAttr{State: ibverbs.QPRTS, SQPSN: psn}
-	require.NoError(e.t, e.qp.Modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrSQPSN))
+	require.NoError(e.t, e.modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrSQPSN))
 }
 
 func (e *end) toErr() {

@@ -47,9 +47,11 @@ func testSendQueueFull(t *testing.T, p Pair) {
 	n, err := a.qp.PostSend(wrs)
 	requireError(t, err, ibverbs.ErrOutOfMemory)
 	require.GreaterOrEqual(t, n, depth)
-	n2, err := a.qp.PostSend(wrs[:1])
-	requireError(t, err, ibverbs.ErrOutOfMemory)
-	require.Zero(t, n2)
+	if !p.FreesEarly {
+		n2, err := a.qp.PostSend(wrs[:1])
+		requireError(t, err, ibverbs.ErrOutOfMemory)
+		require.Zero(t, n2)
+	}
 	for _, wc := range b.await(b.rcq, n) {
 		require.Equal(t, ibverbs.WCSuccess, wc.Status)
 	}

@@ -16,6 +16,14 @@ type Pair struct {
 	// b, of B, can be connected. Both are in state INIT. It is called once.
 	Link func(a, b ibverbs.QP) error
 
+	// Attr completes the attributes of a transition with those that queue
+	// pairs of a FabricContext need. It may be nil.
+	Attr func(ibverbs.QPAttr, ibverbs.QPAttrMask) (ibverbs.QPAttr, ibverbs.QPAttrMask)
+
+	// FreesEarly says that the slot of an unsignalled send is free as soon as
+	// the send was executed, not only at the next completion.
+	FreesEarly bool
+
 	// Skip names tests that the provider cannot pass, with the reason.
 	Skip map[string]string
 }

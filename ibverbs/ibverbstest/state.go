@@ -8,7 +8,7 @@ import (
 )
 
 func testStates(t *testing.T, p Pair) {
-	e := newEnd(t, p.A, shape{})
+	e := newEnd(t, p, p.A, shape{})
 	require.Equal(t, ibverbs.QPReset, e.qp.State())
 	require.NotZero(t, e.qp.Num())
 	require.Less(t, e.qp.Num(), uint32(1<<24))
@@ -27,7 +27,7 @@ func testStates(t *testing.T, p Pair) {
 }
 
 func testStateErrors(t *testing.T, p Pair) {
-	e := newEnd(t, p.A, shape{})
+	e := newEnd(t, p, p.A, shape{})
 	const rtr = ibverbs.QPAttrState | ibverbs.QPAttrDestQPNum | ibverbs.QPAttrRQPSN
 	for _, tt := range []struct {
 		name string
@@ -39,25 +39,25 @@ func testStateErrors(t *testing.T, p Pair) {
 		{"RESET to RTS", ibverbs.QPAttr{State: ibverbs.QPRTS}, ibverbs.QPAttrState | ibverbs.QPAttrSQPSN},
 		{"no such state", ibverbs.QPAttr{State: 17}, ibverbs.QPAttrState},
 	} {
-		requireError(t, e.qp.Modify(tt.attr, tt.mask), ibverbs.ErrInvalid)
+		requireError(t, e.modify(tt.attr, tt.mask), ibverbs.ErrInvalid)
 		require.Equal(t, ibverbs.QPReset, e.qp.State(), tt.name)
 	}
 
 	a, b := initiated(t, p, shape{})
 	attr := ibverbs.QPAttr{State: ibverbs.QPRTR, DestQPNum: b.qp.Num(), RQPSN: psnB}
-	requireError(t, a.qp.Modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrRQPSN), ibverbs.ErrInvalid)
-	requireError(t, a.qp.Modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrDestQPNum), ibverbs.ErrInvalid)
+	requireError(t, a.modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrRQPSN), ibverbs.ErrInvalid)
+	requireError(t, a.modify(attr, ibverbs.QPAttrState|ibverbs.QPAttrDestQPNum), ibverbs.ErrInvalid)
 	a.rtr(b, psnB)
-	requireError(t, a.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPRTS}, ibverbs.QPAttrState), ibverbs.ErrInvalid)
+	requireError(t, a.modify(ibverbs.QPAttr{State: ibverbs.QPRTS}, ibverbs.QPAttrState), ibverbs.ErrInvalid)
 	require.Equal(t, ibverbs.QPRTR, a.qp.State())
 	a.toErr()
-	requireError(t, a.qp.Modify(attr, rtr), ibverbs.ErrInvalid)
+	requireError(t, a.modify(attr, rtr), ibverbs.ErrInvalid)
 }
 
 func testPostStates(t *testing.T, p Pair) {
 	send := []ibverbs.SendWR{{Opcode: ibverbs.WRSend, Flags: ibverbs.SendSignaled}}
 	recv := []ibverbs.RecvWR{{}}
-	reset := newEnd(t, p.A, shape{})
+	reset := newEnd(t, p, p.A, shape{})
 	_, err := reset.qp.PostRecv(recv)
 	requireError(t, err, ibverbs.ErrInvalid)
 
