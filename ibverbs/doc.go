@@ -4,8 +4,8 @@
 //
 // It holds the vocabulary and the seam. The objects are interfaces that a
 // provider implements: ibverbs/soft in pure Go over any byte stream,
-// ibverbs/verbs over libibverbs (not written yet). Names are those of the C API without the
-// ibv_ prefix, and String methods print the C name (IBV_WC_RETRY_EXC_ERR), the
+// ibverbs/verbs over libibverbs. Names are those of the C API without the ibv_
+// prefix, and String methods print the C name (IBV_WC_RETRY_EXC_ERR), the
 // one that people search for. Semantics are those of the rdma-core man pages
 // (ibv_post_send(3), ibv_poll_cq(3), ibv_req_notify_cq(3), ...), except where a
 // comment says otherwise.

@@ -125,7 +125,7 @@ func testSendFault(t *testing.T, p Pair, spoil func(*ibverbs.SGE)) {
 	wcs := a.await(a.scq, 3)
 	require.Equal(t, []uint64{1, 2, 3}, ids(wcs))
 	require.Equal(t, ibverbs.WCSuccess, wcs[0].Status)
-	require.Equal(t, ibverbs.WCLocProtErr, wcs[1].Status)
+	a.status(ibverbs.WCLocProtErr, wcs[1])
 	require.Equal(t, ibverbs.WCWRFlushErr, wcs[2].Status)
 	require.Equal(t, ibverbs.QPErr, a.qp.State())
 	require.Equal(t, ibverbs.WCSuccess, b.await(b.rcq, 1)[0].Status)
@@ -146,8 +146,16 @@ func testMessageTooBig(t *testing.T, p Pair) {
 	}
 	a.send(1, 0, list...)
 	wc := a.await(a.scq, 1)[0]
-	require.Equal(t, ibverbs.WCLocLenErr, wc.Status)
+	a.status(ibverbs.WCLocLenErr, wc)
 	require.Equal(t, ibverbs.QPErr, a.qp.State())
+}
+
+// status requires that wc has the status want, or what the device says instead.
+func (e *end) status(want ibverbs.WCStatus, wc ibverbs.WC) {
+	e.t.Helper()
+	if other, ok := e.pair.Accept[want]; !ok || wc.Status != other {
+		require.Equal(e.t, want.String(), wc.Status.String())
+	}
 }
 
 // refused requires that the unsignalled send with the given id, the last one
@@ -156,7 +164,7 @@ func (e *end) refused(id uint64, status ibverbs.WCStatus) {
 	e.t.Helper()
 	wc := e.await(e.scq, 1)[0]
 	require.Equal(e.t, id, wc.WRID)
-	require.Equal(e.t, status.String(), wc.Status.String())
+	e.status(status, wc)
 	require.Equal(e.t, e.qp.Num(), wc.QPNum)
 	require.Equal(e.t, ibverbs.QPErr, e.qp.State())
 	e.send(id+1, 0)
@@ -170,7 +178,7 @@ func (e *end) failedRecv(status ibverbs.WCStatus) {
 	e.t.Helper()
 	wcs := e.await(e.rcq, 2)
 	require.Equal(e.t, []uint64{1, 2}, ids(wcs))
-	require.Equal(e.t, status.String(), wcs[0].Status.String())
+	e.status(status, wcs[0])
 	require.Equal(e.t, ibverbs.WCWRFlushErr, wcs[1].Status)
 	require.Equal(e.t, ibverbs.QPErr, e.qp.State())
 }

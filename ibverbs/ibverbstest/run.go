@@ -24,6 +24,9 @@ type Pair struct {
 	// the send was executed, not only at the next completion.
 	FreesEarly bool
 
+	// Accept has statuses of the specification and what the device says instead.
+	Accept map[ibverbs.WCStatus]ibverbs.WCStatus
+
 	// Skip names tests that the provider cannot pass, with the reason.
 	Skip map[string]string
 }

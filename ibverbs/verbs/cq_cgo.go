@@ -37,7 +37,7 @@ type CQ struct {
 	wcs     []C.struct_gv_wc
 	stash   []ibverbs.WC // taken from cq already; they come first
 	overran bool
-	qps     map[*QP]struct{}
+	qps     map[uint32]*QP // by number
 }
 
 var _ ibverbs.CQ = (*CQ)(nil)
@@ -49,7 +49,7 @@ func (c *Context) CreateCQ(cqe int, ch ibverbs.CompChannel) (ibverbs.CQ, error) 
 	if most := c.attr.MaxCQE; cqe < 1 || cqe > most {
 		return nil, c.invalid("create_cq", "%d entries, want 1 to %d", cqe, most)
 	}
-	q := &CQ{ctx: c, qps: make(map[*QP]struct{})}
+	q := &CQ{ctx: c, qps: make(map[uint32]*QP)}
 	q.id = c.child(&q.node, "cq")
 	if ch != nil {
 		vc, ok := ch.(*CompChannel)
@@ -129,8 +129,18 @@ func (q *CQ) fetch(wc []ibverbs.WC) (int, bool) {
 	}
 	for i := range q.wcs[:n] {
 		convert(&wc[i], &q.wcs[i])
+		if wc[i].Status != ibverbs.WCSuccess {
+			q.noteError(wc[i].QPNum)
+		}
 	}
 	return n, true
+}
+
+// noteError notes that a queue pair is in ERR. The caller holds mu.
+func (q *CQ) noteError(num uint32) {
+	if qp := q.qps[num]; qp != nil {
+		qp.known.Store(uint32(ibverbs.QPErr))
+	}
 }
 
 // convert copies the valid fields of a completion.
@@ -186,7 +196,7 @@ func (q *CQ) fail() {
 	q.mu.Lock()
 	q.overran = true
 	qps := make([]*QP, 0, len(q.qps))
-	for qp := range q.qps {
+	for _, qp := range q.qps {
 		qps = append(qps, qp)
 	}
 	q.mu.Unlock()
@@ -223,7 +233,7 @@ func (q *CQ) destroy() error {
 // add notes that qp uses the queue.
 func (q *CQ) add(qp *QP) {
 	q.mu.Lock()
-	q.qps[qp] = struct{}{}
+	q.qps[qp.num] = qp
 	q.mu.Unlock()
 }
 
@@ -233,7 +243,7 @@ func (q *CQ) add(qp *QP) {
 func (q *CQ) remove(qp *QP) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.qps, qp)
+	delete(q.qps, qp.num)
 	var batch [pollBatch]ibverbs.WC
 	for !q.overran {
 		n, ok := q.fetch(batch[:])

@@ -77,7 +77,7 @@ func (q *QP) fillSends(wrs []ibverbs.SendWR) (n int, err error) {
 
 // checkSend says what is wrong with a request.
 func (q *QP) checkSend(wr *ibverbs.SendWR) error {
-	state := ibverbs.QPState(q.asked.Load())
+	state := ibverbs.QPState(q.known.Load())
 	switch {
 	case state < ibverbs.QPRTS:
 		return q.invalid("post_send", "state %v", state)
@@ -113,6 +113,7 @@ func (q *QP) PostRecv(wrs []ibverbs.RecvWR) (n int, err error) {
 		filled, bad := q.fillRecvs(wrs[n:])
 		if filled > 0 {
 			taken, errno := q.submitRecvs(filled)
+			q.flushRecvs(taken)
 			if n += taken; errno != 0 {
 				return n, q.postFailed("post_recv", errno)
 			}
@@ -152,7 +153,7 @@ func (q *QP) fillRecvs(wrs []ibverbs.RecvWR) (n int, err error) {
 // checkRecv says what is wrong with a request.
 func (q *QP) checkRecv(wr *ibverbs.RecvWR) error {
 	switch {
-	case ibverbs.QPState(q.asked.Load()) == ibverbs.QPReset:
+	case ibverbs.QPState(q.known.Load()) == ibverbs.QPReset:
 		return q.invalid("post_recv", "state %v", ibverbs.QPReset)
 	case len(wr.SGList) > q.ctx.attr.MaxSGE:
 		return q.invalid("post_recv", "%d scatter/gather entries", len(wr.SGList))
@@ -167,6 +168,17 @@ func (q *QP) submitRecvs(n int) (int, syscall.Errno) {
 		return n, 0
 	}
 	return taken(unsafe.Pointer(q.recvs.bad), unsafe.Pointer(&q.recvs.wr[0]), C.sizeof_struct_gv_recv_wr, n), errno
+}
+
+// flushRecvs has n receives flushed that were posted in ERR. Drivers whose
+// receive queue is only memory (rdma_rxe) look at it when the state is set again.
+// The caller holds recvMu.
+func (q *QP) flushRecvs(n int) {
+	if n == 0 || ibverbs.QPState(q.known.Load()) != ibverbs.QPErr {
+		return
+	}
+	attr := qpAttr(&ibverbs.QPAttr{State: ibverbs.QPErr})
+	C.gv_modify_qp(&q.ctx.lib.fn, q.qp, &attr, C.GV_QP_STATE) // if it fails they stay until Destroy
 }
 
 // taken returns how many of n requests, size bytes each, come before bad. A

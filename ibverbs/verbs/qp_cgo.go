@@ -27,9 +27,9 @@ type QP struct {
 	num      uint32
 	qp       *C.struct_gv_qp // guarded by life
 
-	// asked is the state that Modify reached last. The kernel may since have
-	// gone on to ERR.
-	asked atomic.Uint32
+	// known is the last state that Modify reached or a completion told of. The
+	// kernel may have gone on to ERR since.
+	known atomic.Uint32
 	modMu sync.Mutex // one Modify at a time; taken under life
 
 	// One post at a time for each queue. Taken under life, by Destroy too.
@@ -92,11 +92,25 @@ func (q *QP) Modify(attr ibverbs.QPAttr, mask ibverbs.QPAttrMask) error {
 	}
 	q.modMu.Lock()
 	defer q.modMu.Unlock()
+	if attr.State == ibverbs.QPErr && ibverbs.QPState(q.known.Load()) == ibverbs.QPReset {
+		// The kernel has no way from RESET to ERR.
+		if err := q.modify(ibverbs.QPAttr{State: ibverbs.QPInit, PortNum: 1}, toInit); err != nil {
+			return err
+		}
+	}
+	return q.modify(attr, mask)
+}
+
+// toInit are the attributes that lead from RESET to INIT.
+const toInit = ibverbs.QPAttrState | ibverbs.QPAttrPort | ibverbs.QPAttrPKeyIndex | ibverbs.QPAttrAccessFlags
+
+// modify is Modify for who holds life and modMu.
+func (q *QP) modify(attr ibverbs.QPAttr, mask ibverbs.QPAttrMask) error {
 	a := qpAttr(&attr)
 	if errno := C.gv_modify_qp(&q.ctx.lib.fn, q.qp, &a, C.int(mask)); errno != 0 {
 		return failed("modify_qp", q.name+" to "+attr.State.String(), errno, modifyRemedy(&attr, errno))
 	}
-	q.asked.Store(uint32(attr.State))
+	q.known.Store(uint32(attr.State))
 	return nil
 }
 
