@@ -82,6 +82,7 @@ func (b *bulkSend) request(f *frame) error {
 	b.queue = append(b.queue, s)
 	b.run()
 	b.mu.Unlock()
+	b.l.reap()
 	return nil
 }
 
@@ -182,6 +183,7 @@ func (b *bulkSend) copier(ch *chunk) {
 		b.copied(ch, err)
 		ch = b.pump()
 		b.mu.Unlock()
+		b.l.reap()
 	}
 }
 

@@ -168,24 +168,25 @@ func (c *Conn) startLanes(s Setup) {
 	if c.eager != nil {
 		c.lanes = append(c.lanes, c.eager.l)
 	}
-	for _, l := range c.lanes {
-		l.arm()
+	s.Control.arm(c.control.complete, c.controlLost)
+	if c.eager != nil {
+		c.eager.l.arm(c.eager.complete, c.bulkLost)
 	}
-	s.Control.start(c.control.complete, c.controlLost)
 	for i, l := range s.Bulk {
-		rail := c.recv.rails[i]
-		send := c.send[i]
-		l.start(func(wc *ibverbs.WC) {
+		rail, send := c.recv.rails[i], c.send[i]
+		l.arm(func(wc *ibverbs.WC) {
 			if wc.WRID&wridRecv != 0 {
 				c.recv.complete(rail, wc)
 			} else {
 				send.complete(wc)
 			}
 		}, c.bulkLost)
-		go l.watch(c.bulkLost)
 	}
-	if c.eager != nil {
-		c.eager.l.start(c.eager.complete, c.bulkLost)
+	for _, l := range c.lanes {
+		l.start()
+	}
+	for _, l := range s.Bulk {
+		go l.watch(c.bulkLost)
 	}
 }
 

@@ -106,7 +106,9 @@ func (k *control) flush() {
 	}
 }
 
-// post sends one frame with the credits owed. mu is held.
+// post sends one frame with the credits owed. Nobody waits for its completion, so
+// it is polled together with what comes in, or when the blocks run short. mu is
+// held.
 func (k *control) post(f *frame) {
 	i := k.free[len(k.free)-1]
 	k.free = k.free[:len(k.free)-1]
@@ -114,6 +116,9 @@ func (k *control) post(f *frame) {
 	n := f.encode(k.l.sendBlock(i))
 	if err := k.l.postSendBlock(i, n, ibverbs.WRSend, 0); err != nil {
 		k.c.fail(fmt.Errorf("control lane: %w", err))
+	}
+	if len(k.free) == controlSends/2 {
+		go k.l.reap()
 	}
 }
 

@@ -96,6 +96,7 @@ func (e *eager) push(o *Offer) bool {
 	}
 	slot := sendSlot{offer: o}
 	payload, err := e.source(o, &slot)
+	defer e.l.reap() // behind the unlock
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.slots[i] = slot

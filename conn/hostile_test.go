@@ -38,14 +38,14 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 	server.preface.observe([]byte(http2Preface))
 	r := &rogue{t: t, control: lanes[1][0], bulk: lanes[2][0], eager: lanes[1][0].eager, events: make(chan ibverbs.WC, 1024), sent: make(chan struct{}, 1024)}
 	for _, l := range []*Lane{r.control, r.bulk, r.eager} {
-		l.arm()
-		l.start(func(wc *ibverbs.WC) {
+		l.arm(func(wc *ibverbs.WC) {
 			if wc.WRID&wridRecv != 0 || wc.Status != ibverbs.WCSuccess {
 				r.events <- *wc
 			} else {
 				r.sent <- struct{}{}
 			}
 		}, func(error) {})
+		l.start()
 	}
 	r.source, err = d.hostBlock(eagerBlock)
 	require.NoError(t, err)
@@ -64,6 +64,7 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 func (r *rogue) send(b []byte) {
 	copy(r.control.sendBlock(0), b)
 	require.NoError(r.t, r.control.postSendBlock(0, len(b), ibverbs.WRSend, 0))
+	r.control.reap()
 }
 
 func (r *rogue) frame(f frame) {

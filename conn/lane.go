@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -91,8 +90,7 @@ type Lane struct {
 
 	posted  atomic.Int64 // work requests that have not completed yet
 	drained chan struct{}
-	started atomic.Bool
-	polled  sync.WaitGroup // the polling goroutine
+	poller  poller
 
 	closing  atomic.Bool
 	closed   chan struct{} // closed when close has returned
@@ -229,26 +227,6 @@ func (l *Lane) postSendList(wrid uint64, sges []ibverbs.SGE, op ibverbs.WROpcode
 	return err
 }
 
-// arm announces start, after which Close waits for the polling goroutine. All
-// lanes of a Conn are armed before the first is started, because what one of
-// them meets may close the others.
-func (l *Lane) arm() {
-	l.started.Store(true)
-	l.polled.Add(1)
-}
-
-// start polls the lane, which is armed, on a goroutine of its own and hands each
-// completion to handle. fail is called once, from that goroutine, when the queue
-// is dead.
-func (l *Lane) start(handle func(*ibverbs.WC), fail func(error)) {
-	go func() {
-		defer l.polled.Done()
-		if err := l.poll(handle); !errors.Is(err, ibverbs.ErrClosed) {
-			fail(err)
-		}
-	}()
-}
-
 // watch calls lost when the lane's wire dies. A queue pair on which nothing is
 // posted has no completion that would tell.
 func (l *Lane) watch(lost func(error)) {
@@ -258,35 +236,6 @@ func (l *Lane) watch(lost func(error)) {
 			lost(l.wire.Err())
 		}
 	case <-l.closed:
-	}
-}
-
-// poll runs until the channel closes or the queue dies. It arms the queue
-// before it polls it empty, so that no completion is missed.
-func (l *Lane) poll(handle func(*ibverbs.WC)) error {
-	var wcs [16]ibverbs.WC
-	for {
-		if err := l.cq.ReqNotify(); err != nil {
-			return err
-		}
-		for {
-			n, err := l.cq.Poll(wcs[:])
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				break
-			}
-			for i := range wcs[:n] {
-				handle(&wcs[i])
-				if l.posted.Add(-1) == 0 {
-					l.signalDrained()
-				}
-			}
-		}
-		if _, err := l.channel.Wait(); err != nil {
-			return err
-		}
 	}
 }
 
@@ -300,17 +249,10 @@ func (l *Lane) failure(wc *ibverbs.WC) error {
 	return fmt.Errorf("%w: %w", err, l.wire.Err())
 }
 
-func (l *Lane) signalDrained() {
-	select {
-	case l.drained <- struct{}{}:
-	default:
-	}
-}
-
 // Close destroys the lane and closes its socket. Outstanding work requests
 // complete as flushed first; the wait for them is bounded, and none touches
 // memory once Close has returned. It is idempotent and must not be called from
-// the lane's polling goroutine.
+// the lane's handler.
 func (l *Lane) Close() error {
 	if !l.closing.Swap(true) {
 		l.closeErr = l.close()
@@ -331,6 +273,7 @@ func (l *Lane) close() error {
 	if l.wire != nil {
 		l.wire.release()
 	}
+	l.reap()
 	l.awaitDrained()
 	if l.qp != nil {
 		errs = append(errs, l.qp.Destroy())
@@ -338,7 +281,7 @@ func (l *Lane) close() error {
 	if l.channel != nil {
 		errs = append(errs, l.channel.Close())
 	}
-	l.polled.Wait()
+	l.stopPolling()
 	if l.cq != nil {
 		errs = append(errs, l.cq.Destroy())
 	}
@@ -349,10 +292,10 @@ func (l *Lane) close() error {
 	return errors.Join(errs...)
 }
 
-// awaitDrained waits for the polling goroutine to take the last completion. A
+// awaitDrained waits for the handler to take the last completion. A
 // lane that never started has nobody who polls, and nobody who would miss it.
 func (l *Lane) awaitDrained() {
-	if !l.started.Load() {
+	if !l.poller.started.Load() {
 		return
 	}
 	bound := time.NewTimer(closeBound)

@@ -88,8 +88,8 @@ func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration) *qpS
 	for i := range streamBlocks {
 		s.free = append(s.free, i)
 	}
-	l.arm()
-	l.start(s.complete, func(err error) { s.fail(err) })
+	l.arm(s.complete, s.fail)
+	l.start()
 	return s
 }
 
@@ -127,6 +127,12 @@ func (s *qpStream) fail(err error) {
 	wake(s.writable)
 }
 
+// unlock releases mu after sends were posted.
+func (s *qpStream) unlock() {
+	s.mu.Unlock()
+	s.l.reap()
+}
+
 // checkDrained tells Close's goroutine when nothing is left to send. mu is
 // held.
 func (s *qpStream) checkDrained() {
@@ -153,7 +159,7 @@ func (s *qpStream) Close() error {
 	s.discard()
 	s.sendBare()
 	s.checkDrained()
-	s.mu.Unlock()
+	s.unlock()
 	wake(s.readable)
 	wake(s.writable)
 	go s.finish(drained)

@@ -58,7 +58,7 @@ func (s *qpStream) readErr() error {
 // taken the bytes away since.
 func (s *qpStream) take(b []byte) (int, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed {
 		return 0, net.ErrClosed
 	}

@@ -73,7 +73,7 @@ func (s *qpStream) writable1() error {
 // sendData posts n bytes of a send block.
 func (s *qpStream) sendData(block, n int) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	err := s.l.postSendBlock(block, n, ibverbs.WRSendWithImm, s.takeOwed())
 	if err != nil {
 		s.free = append(s.free, block)
@@ -131,7 +131,7 @@ func (s *qpStream) CloseWrite() error {
 	s.writeLock.Lock() // behind the Write that is under way
 	defer s.writeLock.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if err := s.writable1(); err != nil {
 		return err
 	}

@@ -28,6 +28,21 @@ type CQ interface {
 	Destroy() error
 }
 
+// HandledCQ is a CQ that calls its user where others send events to a channel,
+// which saves a goroutine and its wake-ups.
+type HandledCQ interface {
+	CQ
+	// SetCompHandler has f called when completions have been queued since its
+	// last call, and ends what events there were. f runs on goroutines of the
+	// provider, without a lock held, maybe on several at once; while it runs
+	// other messages may wait, so it must not block. It polls the queue until
+	// empty. Sends that PostSend completes before it returns call nothing: who
+	// posts polls afterwards. SetCompHandler is called before anything is
+	// posted, or followed by a poll, and again with nil to end the calls; one
+	// that runs then may still be running.
+	SetCompHandler(f func())
+}
+
 // WC is a work completion (struct ibv_wc). If Status is not WCSuccess, only
 // WRID, Status, QPNum and VendorErr are valid.
 type WC struct {

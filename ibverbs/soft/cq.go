@@ -3,6 +3,7 @@ package soft
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gdrpc/gdrpc/ibverbs"
 )
@@ -20,9 +21,12 @@ type CQ struct {
 	dead  bool // it overran
 	shut  bool // it was destroyed
 	qps   map[*QP]struct{}
+
+	handler atomic.Pointer[func()] // of SetCompHandler; nil if there is none
+	due     atomic.Bool            // completions were queued since handler's last call
 }
 
-var _ ibverbs.CQ = (*CQ)(nil)
+var _ ibverbs.HandledCQ = (*CQ)(nil)
 
 // Poll takes up to len(wc) completions. After an overrun it returns an error
 // and what was queued is lost.
@@ -53,6 +57,26 @@ func (c *CQ) ReqNotify() error {
 	}
 	c.armed = true
 	return nil
+}
+
+// SetCompHandler has f called instead of events.
+func (c *CQ) SetCompHandler(f func()) {
+	if f == nil {
+		c.handler.Store(nil)
+		return
+	}
+	c.handler.Store(&f)
+}
+
+// fire calls the handler, if there is one and anything to tell. The caller is a
+// goroutine of the wire and holds no lock.
+func (c *CQ) fire() {
+	if !c.due.Load() || !c.due.Swap(false) {
+		return
+	}
+	if f := c.handler.Load(); f != nil {
+		(*f)()
+	}
 }
 
 // Destroy destroys the queue. It fails with ErrBusy while QPs use it.
@@ -96,6 +120,7 @@ func (c *CQ) push(wc ibverbs.WC) bool {
 	} else {
 		*c.ring.push() = wc
 	}
+	c.due.Store(true)
 	if c.armed {
 		c.armed = false
 		c.ch.raise(c)
@@ -114,6 +139,7 @@ func (c *CQ) failQPs() {
 	for _, q := range qps {
 		q.fail(cause{status: ibverbs.WCWRFlushErr})
 	}
+	go c.fire()
 }
 
 // add enters q as a user of c, unless c is dead.

@@ -49,6 +49,7 @@ type QP struct {
 	rxMRs     []*MR  // of that receive, while receiving
 
 	overran   []*CQ // for unlock
+	flushed   bool  // for unlock
 	interrupt bool  // for unlock
 }
 
@@ -108,15 +109,24 @@ func (q *QP) destroy() {
 
 // unlock releases mu and then does what was put off until that.
 func (q *QP) unlock() {
-	overran, interrupt, p := q.overran, q.interrupt, q.port
-	q.overran, q.interrupt = nil, false
+	overran, interrupt, flushed, p := q.overran, q.interrupt, q.flushed, q.port
+	q.overran, q.interrupt, q.flushed = nil, false, false
 	q.mu.Unlock()
+	if flushed {
+		go q.fire() // who flushes may hold locks of his own
+	}
 	if interrupt {
 		p.wire.intr.interrupt()
 	}
 	for _, c := range overran {
 		c.failQPs()
 	}
+}
+
+// fire calls the handlers of both completion queues, as CQ.fire does.
+func (q *QP) fire() {
+	q.scq.fire()
+	q.rcq.fire()
 }
 
 // busy reports whether memory of posted requests is being touched. The caller

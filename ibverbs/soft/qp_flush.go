@@ -60,6 +60,7 @@ func (q *QP) flushSends() {
 	q.done = 0
 	for q.sq.n > 0 {
 		q.complete(q.scq, ibverbs.WC{WRID: q.sq.at(0).id, Status: q.cause.status})
+		q.flushed = true
 		q.cause.status = ibverbs.WCWRFlushErr
 		q.sq.drop(1)
 	}
@@ -70,5 +71,6 @@ func (q *QP) flushSends() {
 func (q *QP) flushRecvs() {
 	for q.rq.n > 0 {
 		q.completeRecv(ibverbs.WC{Status: ibverbs.WCWRFlushErr})
+		q.flushed = true
 	}
 }

@@ -72,10 +72,12 @@ func (w *Wire) deliver(p *port, q *QP, h header) error {
 	}
 	if status != ibverbs.WCSuccess {
 		w.refuse(p, h, status)
+		q.fire()
 		return w.rd.discard(int(h.length))
 	}
 	left, err := w.rd.scatter(dst, int(h.length), q.inErr)
 	q.endRecv(h, err == nil)
+	q.fire()
 	if err == errInterrupted {
 		w.refuse(p, h, ibverbs.WCRetryExcErr)
 		return w.rd.discard(left)

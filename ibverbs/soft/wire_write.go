@@ -50,7 +50,9 @@ func (w *Wire) startPump() bool {
 func (w *Wire) pump() {
 	defer w.wg.Done()
 	for w.bat.total > 0 || w.load() {
-		w.finish(w.bat.writeTo(w.rw))
+		if q := w.finish(w.bat.writeTo(w.rw)); q != nil {
+			q.fire() // the pump goes on behind it
+		}
 	}
 }
 
@@ -113,25 +115,26 @@ func (w *Wire) next() (*port, *QP) {
 	return p, p.qp
 }
 
-// finish ends the write of the batch.
-func (w *Wire) finish(err error) {
+// finish ends the write of the batch. It returns the queue pair that was
+// written for, nil if there was none.
+func (w *Wire) finish(err error) *QP {
 	if err != nil {
 		w.fail(fmt.Errorf("ibverbs/soft: wire: write: %w", err), ibverbs.WCRetryExcErr)
 	}
 	p := w.cur
 	w.cur = nil
-	if p != nil && p.sent(&w.bat) {
+	if p == nil {
+		w.bat.reset()
+		return nil
+	}
+	w.mu.Lock()
+	q := p.qp // there still: Destroy waits for us
+	w.mu.Unlock()
+	if q.sent(&w.bat, w.bat.whole()) {
 		w.mu.Lock()
 		w.queue(p)
 		w.mu.Unlock()
 	}
 	w.bat.reset()
-}
-
-// sent tells p's queue pair that its batch was written.
-func (p *port) sent(b *batch) bool {
-	p.wire.mu.Lock()
-	q := p.qp // there still: Destroy waits for us
-	p.wire.mu.Unlock()
-	return q.sent(b, b.whole())
+	return q
 }

@@ -1,0 +1,133 @@
+package conn
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gdrpc/gdrpc/ibverbs"
+)
+
+// poller takes a lane's completions to the lane's handler, one at a time: on a
+// goroutine that waits for events, or, where the provider calls a completion
+// handler, on whatever goroutine has something to tell.
+type poller struct {
+	started atomic.Bool
+	waiter  sync.WaitGroup // the goroutine that waits for events
+
+	// Not written after started.
+	handle func(*ibverbs.WC)
+	fail   func(error)
+	called ibverbs.HandledCQ // nil if there is a waiter
+
+	again atomic.Bool // there may be completions that nobody has polled
+	run   sync.Mutex  // held by the goroutine that polls; for good once stopped
+	dead  bool        // fail was called; guarded by run
+}
+
+// arm announces start, after which Close waits for the handler. All lanes of a
+// Conn are armed before the first is started, because what one of them meets may
+// close the others. handle is called for each completion; fail once, when the
+// queue is dead.
+func (l *Lane) arm(handle func(*ibverbs.WC), fail func(error)) {
+	p := &l.poller
+	p.handle, p.fail = handle, fail
+	p.called, _ = l.cq.(ibverbs.HandledCQ)
+	if p.called == nil {
+		p.waiter.Add(1)
+	}
+	p.started.Store(true)
+}
+
+// start has the armed lane polled.
+func (l *Lane) start() {
+	p := &l.poller
+	if p.called != nil {
+		p.called.SetCompHandler(l.reap)
+		go l.reap() // not here: the handler takes locks
+		return
+	}
+	go func() {
+		defer p.waiter.Done()
+		if err := l.poll(); !errors.Is(err, ibverbs.ErrClosed) {
+			p.fail(err)
+		}
+	}()
+}
+
+// poll runs until the channel closes or the queue dies. It arms the queue
+// before it polls it empty, so that no completion is missed.
+func (l *Lane) poll() error {
+	for {
+		if err := l.cq.ReqNotify(); err != nil {
+			return err
+		}
+		if err := l.empty(); err != nil {
+			return err
+		}
+		if _, err := l.channel.Wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// empty polls the queue until nothing is left.
+func (l *Lane) empty() error {
+	var wcs [16]ibverbs.WC
+	for {
+		n, err := l.cq.Poll(wcs[:])
+		if n == 0 || err != nil {
+			return err
+		}
+		for i := range wcs[:n] {
+			l.poller.handle(&wcs[i])
+			if l.posted.Add(-1) == 0 {
+				l.signalDrained()
+			}
+		}
+	}
+}
+
+// reap polls a lane without a waiter, unless another goroutine is at it, which
+// then looks once more. It is called by the provider, and after posting sends by
+// whoever posted them, without a lock that the handler takes: what a poster's
+// own call completes, the provider does not tell.
+func (l *Lane) reap() {
+	p := &l.poller
+	if !p.started.Load() || p.called == nil {
+		return
+	}
+	p.again.Store(true)
+	for p.again.Load() && p.run.TryLock() {
+		for !p.dead && p.again.Swap(false) {
+			if err := l.empty(); err != nil {
+				p.dead = true
+				if !errors.Is(err, ibverbs.ErrClosed) {
+					p.fail(err)
+				}
+			}
+		}
+		dead := p.dead
+		p.run.Unlock()
+		if dead {
+			return
+		}
+	}
+}
+
+// stopPolling returns when the handler does not run any more and will not.
+func (l *Lane) stopPolling() {
+	p := &l.poller
+	p.waiter.Wait()
+	if p.called != nil && p.started.Load() {
+		p.called.SetCompHandler(nil)
+		p.run.Lock() // for good: whoever comes late finds it taken
+	}
+}
+
+func (l *Lane) signalDrained() {
+	select {
+	case l.drained <- struct{}{}:
+	default:
+	}
+}
