@@ -82,6 +82,15 @@ func full(t *testing.T) sources {
 	return s
 }
 
+// small has one GPU, one NIC and everything that they need.
+func small(t *testing.T) sources {
+	s := machineOf(t, layouts+"1-nic-1-gpu.txt", "testdata/small.txt")
+	s.gpuList("0000:18:00.0")
+	s.verbsList(syscall.EBADF, "mlx5_0")
+	s.memlock = func() (soft, hard uint64, err error) { return math.MaxUint64, math.MaxUint64, nil }
+	return s
+}
+
 // half has everything but one thing for each pair: of two NICs one has no node
 // in /dev and the other no dma-buf, peer memory is not loaded, and CUDA hides a
 // GPU.

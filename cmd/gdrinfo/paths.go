@@ -55,7 +55,8 @@ func paths(s sources, r *report) []pathEntry {
 		for _, d := range devices {
 			e := pathEntry{Memory: a.Memory, NIC: d.Name, Class: a.of(d.Name).Class, Nearest: slices.Contains(a.Nearest, d.Name)}
 			if a.Memory == hostMemory {
-				e.climb(s.nicSteps(r, d))
+				// A NIC reaches host memory as it is, with nothing to stage.
+				e.climb(s.nicSteps(r, d, conn.PathGDR))
 			} else {
 				e.climbGPU(s, r, d, r.GPU.Devices[i-1]) // the host's comes first
 			}
@@ -66,20 +67,20 @@ func paths(s sources, r *report) []pathEntry {
 }
 
 func (e *pathEntry) climbGPU(s sources, r *report, d rdmaDevice, g gpuDevice) {
-	e.climb(slices.Concat([]step{{conn.PathSoft, "GPU", g.Usable}}, s.nicSteps(r, d), s.gpuSteps(r, d, g)))
+	e.climb(slices.Concat([]step{{conn.PathSoft, "GPU", g.Usable}}, s.nicSteps(r, d, conn.PathRDMAStaged), s.gpuSteps(r, d, g)))
 	if g.Usable.State != yes {
 		e.Path = conn.PathNone.String()
 	}
 }
 
-// nicSteps are what RDMA to and from host memory needs.
-func (s sources) nicSteps(r *report, d rdmaDevice) []step {
+// nicSteps are what RDMA to and from host memory needs, which is path p for the
+// memory in question.
+func (s sources) nicSteps(r *report, d rdmaDevice, p conn.Path) []step {
 	exists := finding{State: yes}
 	if d.Name == "" {
 		exists = finding{no, "the kernel has none", "a NIC with RDMA and its driver; to try RDMA without one, Soft-RoCE: " +
 			"modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"}
 	}
-	const p = conn.PathRDMAStaged
 	return []step{
 		{p, "RDMA device", exists},
 		{p, "libibverbs", r.RDMA.Library},

@@ -69,7 +69,7 @@ func pathOf(t *testing.T, s sources, memory, nic string) pathEntry {
 
 // TestPathSteps breaks a machine on which everything works, one thing at a time.
 func TestPathSteps(t *testing.T) {
-	const gpu, nic = "0000:1b:00.0", "mlx5_0"
+	const gpu, nic = "0000:18:00.0", "mlx5_0"
 	remove := func(name string) func(*testing.T, *sources) {
 		return func(t *testing.T, s *sources) { require.NoError(t, os.RemoveAll(s.root.Path(name))) }
 	}
@@ -115,7 +115,7 @@ func TestPathSteps(t *testing.T) {
 		{"version for GPUs", func(t *testing.T, s *sources) { s.best = conn.PathRDMAStaged }, "rdma-staged", "gdr", "gdrpc", "the machine could"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := full(t)
+			s := small(t)
 			tt.do(t, &s)
 			e := pathOf(t, s, gpu, nic)
 			require.Equal(t, [3]string{tt.path, tt.better, tt.step}, [3]string{e.Path, e.Better, e.Step}, e.Why)
@@ -125,10 +125,10 @@ func TestPathSteps(t *testing.T) {
 }
 
 func TestCapIPCLock(t *testing.T) {
-	s := full(t)
+	s := small(t)
 	s.memlock = func() (soft, hard uint64, err error) { return 64 << 10, 64 << 10, nil }
 	require.NoError(t, os.WriteFile(s.root.Path("proc/self/status"), []byte("CapEff:\t0000000000004000\n"), 0o644))
-	require.Equal(t, "gdr", pathOf(t, s, "0000:1b:00.0", "mlx5_0").Path)
+	require.Equal(t, "gdr", pathOf(t, s, "0000:18:00.0", "mlx5_0").Path)
 }
 
 func TestProbeOutcomes(t *testing.T) {
