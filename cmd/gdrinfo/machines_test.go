@@ -26,6 +26,9 @@ func machineOf(t *testing.T, manifests ...string) sources {
 		nvml: func() (nvml.System, error) {
 			return nvml.System{}, fmt.Errorf("nvml: init: %w: no libnvidia-ml.so.1; install the NVIDIA driver", nvml.ErrNotSupported)
 		},
+		verbs: func() ([]ibverbs.Device, error) {
+			return nil, &ibverbs.Error{Op: "dlopen", Subject: "libibverbs.so.1", Err: ibverbs.ErrNotSupported, Remedy: "install libibverbs1"}
+		},
 		memlock: func() (soft, hard uint64, err error) { return 8 << 20, 8 << 20, nil },
 		ipc: func() ipcPart {
 			return ipcPart{UnixSockets: finding{State: yes}, Memfd: finding{State: yes}}
@@ -108,9 +111,6 @@ func half(t *testing.T) sources {
 // and a NIC, and no libibverbs.
 func guest(t *testing.T) sources {
 	s := machineOf(t, layouts+"vm-flat.txt", "testdata/guest.txt")
-	s.verbs = func() ([]ibverbs.Device, error) {
-		return nil, &ibverbs.Error{Op: "load", Subject: "libibverbs.so.1", Err: ibverbs.ErrNotSupported, Remedy: "install libibverbs1"}
-	}
 	s.cuda = func() ([]cudaGPU, error) {
 		return nil, fmt.Errorf("cuda: load: no libcuda.so.1; install the NVIDIA driver")
 	}

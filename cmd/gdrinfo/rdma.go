@@ -10,20 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noVerbs is the finding where the verbs provider is not part of the build.
-var noVerbs = finding{State: no, Why: "this version of gdrpc has no verbs provider"}
-
 // rdma lists what the kernel has (sysfs), and what of it this process can open
 // (verbs).
 func rdma(s sources, tree *topology.Tree) (rdmaPart, error) {
-	part := rdmaPart{Library: noVerbs, Devices: []rdmaDevice{}}
+	devices, err := s.verbs()
+	part := rdmaPart{Library: library(err), Devices: []rdmaDevice{}}
 	open := make(map[string]ibverbs.Device)
-	if s.verbs != nil {
-		devices, err := s.verbs()
-		part.Library = library(err)
-		for _, d := range devices {
-			open[d.Name()] = d
-		}
+	for _, d := range devices {
+		open[d.Name()] = d
 	}
 	for _, n := range tree.NICs() {
 		d := rdmaDevice{
@@ -42,13 +36,14 @@ func rdma(s sources, tree *topology.Tree) (rdmaPart, error) {
 
 // library is the finding of libibverbs, by the answer to listing the devices.
 func library(err error) finding {
-	switch {
-	case err == nil:
+	if err == nil {
 		return finding{State: yes}
-	case errors.Is(err, ibverbs.ErrNotSupported):
-		return refused(err)
 	}
-	return finding{State: yes, Why: err.Error()} // it is there, and has no device
+	f := refused(err)
+	if errors.Is(err, ibverbs.ErrNoDevice) {
+		f.State = yes // it is there, and lists nothing
+	}
+	return f
 }
 
 // ask opens the device and takes from it what sysfs does not know. ports are

@@ -105,7 +105,10 @@ func TestPathSteps(t *testing.T) {
 		{"locked memory not known", func(t *testing.T, s *sources) {
 			s.memlock = func() (soft, hard uint64, err error) { return 0, 0, syscall.ENOSYS }
 		}, "soft", "rdma-staged", "memlock", "not known: getrlimit"},
-		{"no verbs in this build", func(t *testing.T, s *sources) { s.verbs = nil }, "soft", "rdma-staged", "libibverbs", "no verbs provider"},
+		{"no libibverbs", func(t *testing.T, s *sources) { s.verbs = machineOf(t).verbs }, "soft", "rdma-staged", "libibverbs", "dlopen libibverbs.so.1"},
+		{"libibverbs lists nothing", func(t *testing.T, s *sources) {
+			s.verbs = func() ([]ibverbs.Device, error) { return nil, ibverbs.ErrNoDevice }
+		}, "soft", "rdma-staged", "open", "no verbs device for it"},
 		{"port", func(t *testing.T, s *sources) { s.verbsList(nil, "!"+nic) }, "soft", "rdma-staged", "port", "IBV_PORT_DOWN"},
 		{"uverbs not loaded", func(t *testing.T, s *sources) {
 			s.verbsList(nil, "other")

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/verbs"
 	"github.com/gdrpc/gdrpc/internal/nvml"
 	"github.com/gdrpc/gdrpc/internal/sysfs"
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ type sources struct {
 	release func() string                       // of the kernel
 	nvml    func() (nvml.System, error)         // GPUs of the machine
 	cuda    func() ([]cudaGPU, error)           // GPUs of this process; nil: not in this build
-	verbs   func() ([]ibverbs.Device, error)    // nil: not in this build
+	verbs   func() ([]ibverbs.Device, error)    // RDMA devices of this process
 	memlock func() (soft, hard uint64, _ error) // bytes
 	ipc     func() ipcPart
 	// best is the best path that this version of gdrpc takes, wherever the
@@ -35,10 +36,20 @@ func thisMachine() sources {
 	return sources{
 		release: release,
 		nvml:    nvml.Query,
+		verbs:   verbsDevices,
 		memlock: memlock,
 		ipc:     probeIPC,
 		best:    conn.PathSoft,
 	}
+}
+
+func verbsDevices() ([]ibverbs.Device, error) {
+	list, err := verbs.Devices()
+	devices := make([]ibverbs.Device, len(list))
+	for i, d := range list {
+		devices[i] = d
+	}
+	return devices, err
 }
 
 func release() string {

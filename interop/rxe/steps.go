@@ -16,5 +16,7 @@ func suites() []*step {
 	return []*step{
 		// Without a line of this project: what fails here is not its fault.
 		{name: "pingpong", args: append(slices.Clone(pingpong), plan.Address), server: pingpong, port: 18515, limit: time.Minute},
+		// What gdrinfo says of a device that is there.
+		{name: "gdrinfo", pkg: "cmd/gdrinfo", tests: true, args: []string{"-test.run", "TestVerbs"}, limit: time.Minute},
 	}
 }
