@@ -7,7 +7,7 @@ ARGS        ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-rxe ci
+.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-gpu test-rxe ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ build: ## compile every package and command
 
 test: ## run all tests (under 5 minutes on 2 cores)
 	$(GO) test -timeout 5m ./...
+
+test-gpu: ## run the tests that need an NVIDIA GPU, on one (needs its driver and a C compiler)
+	CGO_ENABLED=1 GDR_TEST_REQUIRE=cuda $(GO) test -count=1 -timeout 10m ./gpubuf/cuda/...
 
 race: ## run all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...

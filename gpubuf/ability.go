@@ -82,3 +82,21 @@ type Summer interface {
 	// CRC32C returns the CRC-32 (Castagnoli) of n bytes at p.
 	CRC32C(p DevicePtr, n int64) (uint32, error)
 }
+
+// PeerCopier is a Device that reads the memory of another one without the host.
+type PeerCopier interface {
+	Device
+	// CopyFrom copies n bytes at src of from to dst of this device, and returns
+	// when they are visible to work launched on either afterwards. It fails
+	// with ErrNotSupported, and copies nothing, where it cannot reach from.
+	CopyFrom(dst DevicePtr, from Device, src DevicePtr, n int64) error
+}
+
+// Flusher is a Device on which what a NIC has written may become visible later
+// than its completion.
+type Flusher interface {
+	Device
+	// FlushRDMAWrites makes all that NICs have written to the device's memory,
+	// and whose completions were polled, visible to work launched afterwards.
+	FlushRDMAWrites() error
+}

@@ -22,6 +22,10 @@ var (
 	ErrInvalidSlice = errors.New("not a slice of a pool or of Wrap")
 	// ErrNotSupported: this platform, build or device cannot do it.
 	ErrNotSupported = errors.New("not supported")
+	// ErrNoDevice: there is no such device, or no driver for it.
+	ErrNoDevice = errors.New("no device")
+	// ErrDeviceLost: the device broke; every call on it fails from now on.
+	ErrDeviceLost = errors.New("device lost")
 	// ErrClosed: the pool, region or device was closed. It is net.ErrClosed.
 	ErrClosed = net.ErrClosed
 )

@@ -1,6 +1,9 @@
 package gpubuf
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // bounceSize is the host block through which bytes go from one device to
 // another that cannot reach it.
@@ -39,8 +42,8 @@ func (s *Slice) CopyOut(dst []byte, off int64) error {
 
 // CopyTo copies the whole slice to dst, which has the same length and does not
 // overlap it. Any two devices will do: one device copies itself, host memory on
-// either side is used as it is, and between two other devices the bytes go
-// through a host block of 1 MiB. It fails if the lengths differ or the slices
+// either side is used as it is, one device reads the other if it can
+// (PeerCopier), and between any others the bytes go through a host block of 1 MiB. It fails if the lengths differ or the slices
 // overlap, and with a device's error; dst is then undefined.
 func (s *Slice) CopyTo(dst *Slice) error {
 	s.must()
@@ -75,6 +78,17 @@ func (s *Slice) copyTo(dst *Slice) error {
 	if b := dst.heldBytes(); b != nil {
 		return from.CopyOut(b, s.at(0))
 	}
+	if p, ok := to.(PeerCopier); ok {
+		if err := p.CopyFrom(dst.at(0), from, s.at(0), s.n); !errors.Is(err, ErrNotSupported) {
+			return err
+		}
+	}
+	return s.bounceTo(dst)
+}
+
+// bounceTo copies through a host block.
+func (s *Slice) bounceTo(dst *Slice) error {
+	from, to := s.origin.device, dst.origin.device
 	block := s.origin.bounce.Get().(*[]byte)
 	defer s.origin.bounce.Put(block)
 	for off := int64(0); off < s.n; off += bounceSize {

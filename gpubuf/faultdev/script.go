@@ -12,7 +12,7 @@ var (
 	// ErrRefused: the script refused the call and named no other cause.
 	ErrRefused = errors.New("refused by the script")
 	// ErrLost: Device.Lose was called.
-	ErrLost = errors.New("device lost")
+	ErrLost = gpubuf.ErrDeviceLost
 )
 
 // Script says what goes wrong on a Device. The zero value of a field means that

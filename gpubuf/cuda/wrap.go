@@ -1,0 +1,106 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/internal/leak"
+)
+
+// PointerInfo is what the driver knows about device memory.
+type PointerInfo struct {
+	// Base and Size are the allocation, or the reserved range of addresses,
+	// that the pointer lies in.
+	Base gpubuf.DevicePtr
+	Size int64
+	// BufferID names the allocation; no later one at the same address has it
+	// (CU_POINTER_ATTRIBUTE_BUFFER_ID). Caches of registrations are keyed by it.
+	BufferID uint64
+}
+
+// Inspect asks the driver about a device pointer, whoever allocated it. It
+// fails, and says what the pointer is, unless it is memory of this GPU that is
+// allocated now.
+func (d *Device) Inspect(p gpubuf.DevicePtr) (PointerInfo, error) {
+	if err := d.begin("inspect"); err != nil {
+		return PointerInfo{}, err
+	}
+	defer d.end()
+	return d.inspect("inspect", p)
+}
+
+// inspect is Inspect on a device that is kept open.
+func (d *Device) inspect(op string, p gpubuf.DevicePtr) (PointerInfo, error) {
+	i, r := d.drv.pointer(d.ctx, p)
+	if r.code() == codeInvalidValue { // some drivers say so of an unknown one
+		i, r = pointerInfo{}, 0
+	}
+	if r != 0 {
+		return PointerInfo{}, d.fail(r, fmt.Sprintf("%#x", uint64(p)))
+	}
+	if why := d.notOurs(i); why != "" {
+		return PointerInfo{}, fmt.Errorf("%s: %s %#x: %s", d.name, op, uint64(p), why)
+	}
+	return PointerInfo{Base: i.start, Size: i.size, BufferID: i.bufferID}, nil
+}
+
+// notOurs says why an address is not plain memory of this GPU, or "".
+func (d *Device) notOurs(i pointerInfo) string {
+	switch {
+	case i.memoryType == 0:
+		return "the driver does not know this address: it is ordinary host memory, or was freed; pass a device pointer of an allocation that exists"
+	case i.memoryType == memoryHost:
+		return "it is page-locked host memory; pass a device pointer"
+	case i.managed:
+		return "it is managed memory (cuMemAllocManaged), which moves between host and GPU; allocate with cuMemAlloc"
+	case i.memoryType != memoryDevice:
+		return fmt.Sprintf("it is memory of type %d, no linear device memory", i.memoryType)
+	case i.ordinal != d.device:
+		return fmt.Sprintf("it is memory of cuda:%d; use that device", i.ordinal)
+	}
+	return ""
+}
+
+// CheckHost fails if b is device memory, which the host must not touch: a device
+// pointer that was made a []byte.
+func (d *Device) CheckHost(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	if err := d.begin("check host memory"); err != nil {
+		return err
+	}
+	defer d.end()
+	i, r := d.drv.pointer(d.ctx, address(b))
+	switch {
+	case r.code() == codeInvalidValue:
+		return nil
+	case r != 0:
+		return d.fail(r, fmt.Sprintf("%#x", uint64(address(b))))
+	case i.memoryType == memoryDevice && !i.managed:
+		return fmt.Errorf("%s: %#x is device memory of cuda:%d, which the host cannot touch; pass it as a gpubuf.DevicePtr", d.name, uint64(address(b)), i.ordinal)
+	}
+	return nil
+}
+
+// Wrap makes memory of n bytes of the user's from p on, of any alignment, which
+// must stay allocated until Free. Free gives nothing back: the memory stays the
+// user's. It fails as Inspect does, and if the allocation is shorter.
+func (d *Device) Wrap(p gpubuf.DevicePtr, n int64) (gpubuf.Memory, error) {
+	if err := d.begin("wrap"); err != nil {
+		return nil, err
+	}
+	defer d.end()
+	if n <= 0 {
+		return nil, fmt.Errorf("%s: wrap %#x: %d bytes; want at least 1", d.name, uint64(p), n)
+	}
+	i, err := d.inspect("wrap", p)
+	if err != nil {
+		return nil, err
+	}
+	if off := int64(p - i.Base); off < 0 || off > i.Size || n > i.Size-off {
+		return nil, fmt.Errorf("%s: wrap %#x: %d bytes reach past the end of their allocation of %d bytes at %#x", d.name, uint64(p), n, i.Size, uint64(i.Base))
+	}
+	d.objects.memory.Add(1)
+	return &wrapped{device: d, span: d.spans.insert(p, n, false), tracked: leak.Track("cuda.Wrapped")}, nil
+}
