@@ -181,7 +181,8 @@ int cuDevicePrimaryCtxRetain(void **ctx, int device) {
 }
 
 int cuDevicePrimaryCtxRelease_v2(int device) {
-	BEGIN(called)
+	pthread_mutex_lock(&mutex);
+	int code = called(__func__);
 	if (ctl->dev[device].contexts == 0) {
 		violate("a primary context is released that nobody keeps");
 		RETURN(201);
@@ -191,7 +192,7 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 		free(contexts[device].legacy);
 		contexts[device].legacy = NULL;
 	}
-	RETURN(0);
+	RETURN(code);
 }
 
 int cuCtxPushCurrent_v2(struct context *ctx) {
@@ -565,8 +566,13 @@ int cuModuleGetFunction(uintptr_t *f, struct module *m, const char *name) {
 	snprintf(entry, sizeof entry, ".entry %s(", name);
 	if (!strstr(m->image, entry))
 		RETURN(500);
-	*f = strcmp(name, "fill") == 0 ? FILL : strcmp(name, "spin") == 0 ? SPIN : strcmp(name, "trap") == 0 ? TRAP : 0;
-	RETURN(*f ? 0 : 500);
+	static const struct { const char *name; int what; } known[] = {
+		{"fill", FILL}, {"add", ADD}, {"spin", SPIN}, {"trap", TRAP},
+	};
+	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+		if (strcmp(known[i].name, name) == 0)
+			return *f = known[i].what, locked(0);
+	RETURN(500);
 }
 
 int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

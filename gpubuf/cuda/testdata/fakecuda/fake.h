@@ -67,7 +67,7 @@ struct module { char *image; };
 
 struct op {
 	struct op *next;
-	enum { COPY, RECORD, FILL, SPIN, TRAP } what;
+	enum { COPY, RECORD, FILL, ADD, SPIN, TRAP } what;
 	uint64_t dst, src, n;
 	int dst_host, src_host;
 	struct event *event;

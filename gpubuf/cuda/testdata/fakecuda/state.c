@@ -208,6 +208,13 @@ static int execute(struct op *o) {
 		return 0;
 	case TRAP:
 		return 715;
+	case ADD:
+		dst = bytes(o->dst, o->n, 0);
+		if (!dst)
+			return 700;
+		for (uint64_t i = 0; i < o->n; i++)
+			dst[i] += o->value;
+		return 0;
 	case FILL:
 	case SPIN:
 		dst = bytes(o->dst, o->n, 0);

@@ -1,0 +1,143 @@
+package cuda
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// kernels are loaded by every driver that this package knows. spin waits for
+// that many cycles of the GPU's clock first. The fake knows them by their names.
+var kernels = `.version 6.0
+.target sm_50
+.address_size 64
+` + kernel("fill", "", "", "mov.b32 %r7, %r1;") +
+	kernel("add", "", "", "ld.global.u8 %r7, [%rd5]; add.u32 %r7, %r7, %r1;") +
+	kernel("spin", ", .param .u64 cycles", `
+	ld.param.u64 %rd6, [cycles];
+	mov.u64 %rd7, %clock64;
+wait:
+	mov.u64 %rd8, %clock64;
+	sub.u64 %rd9, %rd8, %rd7;
+	setp.lt.u64 %busy, %rd9, %rd6;
+	@%busy bra wait;`, "mov.b32 %r7, %r1;")
+
+// kernel is PTX of a kernel that all its threads together apply to n bytes at p.
+// Each byte becomes the low one of %r7.
+func kernel(name, params, before, each string) string {
+	return `
+.visible .entry ` + name + `(.param .u64 p, .param .u64 n, .param .u32 value` + params + `)
+{
+	.reg .pred %done, %busy;
+	.reg .b32 %r<8>;
+	.reg .b64 %rd<10>;` + before + `
+	ld.param.u64 %rd1, [p];
+	cvta.to.global.u64 %rd1, %rd1;
+	ld.param.u64 %rd2, [n];
+	ld.param.u32 %r1, [value];
+	mov.u32 %r2, %ctaid.x;
+	mov.u32 %r3, %ntid.x;
+	mov.u32 %r4, %tid.x;
+	mad.lo.u32 %r5, %r2, %r3, %r4;
+	cvt.u64.u32 %rd3, %r5;
+	mov.u32 %r6, %nctaid.x;
+	mul.wide.u32 %rd4, %r6, %r3;
+next:
+	setp.ge.u64 %done, %rd3, %rd2;
+	@%done bra end;
+	add.u64 %rd5, %rd1, %rd3;
+	` + each + `
+	st.global.u8 [%rd5], %r7;
+	add.u64 %rd3, %rd3, %rd4;
+	bra next;
+end:
+	ret;
+}
+`
+}
+
+// wide is a launch of enough threads for a few MiB.
+var wide = Launch{Grid: [3]uint32{64}, Block: [3]uint32{256}}
+
+// aSecond is about that many cycles of a GPU's clock, and nothing to the fake.
+const aSecond = 1_500_000_000
+
+func loadKernels(t testing.TB, d *Device) *Module {
+	t.Helper()
+	m, err := d.LoadModule(kernels)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	return m
+}
+
+func mustKernel(t testing.TB, m *Module, name string) *Kernel {
+	t.Helper()
+	k, err := m.Kernel(name)
+	require.NoError(t, err)
+	return k
+}
+
+// Kernels see what was copied in, and copies see what kernels wrote, on streams
+// that wait for nothing else.
+func TestKernels(t *testing.T) {
+	onEach(t, func(t *testing.T, cfg Config) {
+		d := mustOpen(t, cfg)
+		module := loadKernels(t, d)
+		fill, add := mustKernel(t, module, "fill"), mustKernel(t, module, "add")
+		m := mustAlloc(t, d, 2*unit)
+		want := noise(1, 2*unit)
+		require.NoError(t, d.CopyIn(m.Base(), want))
+		for round := range 20 {
+			off, n := round*4097+1, unit+round
+			require.NoError(t, add.Run(wide, uint64(m.Base())+uint64(off), uint64(n), 3))
+			for i := range n {
+				want[off+i] += 3
+			}
+			part := noise(byte(round), 1000+round*100_003)
+			require.NoError(t, d.CopyIn(m.Base()+9, part))
+			copy(want[9:], part)
+		}
+		requireBytes(t, d, m.Base(), want)
+		require.NoError(t, fill.Run(Launch{}, uint64(m.Base())+5, 7, 0xee)) // one thread
+		copy(want[5:], bytes.Repeat([]byte{0xee}, 7))
+		requireBytes(t, d, m.Base(), want)
+	})
+}
+
+func TestModuleMisuse(t *testing.T) {
+	onEach(t, func(t *testing.T, cfg Config) {
+		d := mustOpen(t, cfg)
+		_, err := d.LoadModule("no PTX at all")
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, codeInvalidPTX, e.Code, "%v", err)
+		require.NotEmpty(t, e.Detail, "the compiler's log")
+
+		module, err := d.LoadModule(kernels)
+		require.NoError(t, err)
+		require.ErrorContains(t, d.Close(), "1 modules")
+		_, err = module.Kernel("absent")
+		require.ErrorContains(t, err, "cuModuleGetFunction (absent): CUDA_ERROR_NOT_FOUND")
+		k := mustKernel(t, module, "fill")
+		require.ErrorContains(t, k.Run(Launch{}, make([]uint64, maxArgs+1)...), "17 arguments; want at most 16")
+		require.NoError(t, module.Close())
+		require.NoError(t, module.Close())
+		for _, err := range []error{k.Run(Launch{}), k.Launch(Launch{}), errOf(module.Kernel("fill"))} {
+			require.ErrorContains(t, err, "its module was closed")
+		}
+	})
+}
+
+// A kernel that faults loses the fake GPU, and only that one.
+func TestKernelFaults(t *testing.T) {
+	f := newFake(t, nil)
+	d := f.open(t, Config{})
+	module, err := d.LoadModule(strings.ReplaceAll(kernels, "fill(", "trap("))
+	require.NoError(t, err)
+	err = mustKernel(t, module, "trap").Run(Launch{})
+	require.ErrorContains(t, err, "cuda:0: cuStreamSynchronize (trap): CUDA_ERROR_ILLEGAL_INSTRUCTION (715)")
+	require.ErrorContains(t, module.Close(), "device lost")
+	require.NoError(t, f.open(t, Config{Index: 1}).FlushRDMAWrites())
+}
