@@ -19,8 +19,7 @@ type Config struct {
 	// Empty means the usual places, "libcuda.so.1" first.
 	Library string
 	// Lanes is how many synchronous copies run at once, further ones wait.
-	// Each has 2 MiB of page-locked memory once it was used for host memory
-	// that is not page-locked. 0 means 4.
+	// Each has 2 MiB of page-locked memory. 0 means 4.
 	Lanes int
 	// Streams is how many streams background copies are spread over, for
 	// each direction. 0 means 2.

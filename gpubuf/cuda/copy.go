@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -44,17 +45,11 @@ func (d *Device) hostCopy(op string, addr gpubuf.DevicePtr, host []byte, in bool
 		return err
 	}
 	defer d.spans.drop(s)
-	l, err := d.lane()
-	if err != nil {
-		return err
-	}
+	l := <-d.lanes
 	defer l.giveBack()
 	if p := d.pinned.spans.holdBytes(host); p != nil {
 		defer d.pinned.spans.drop(p)
 		return l.direct(addr, host, in)
-	}
-	if err := l.prepare(); err != nil {
-		return err
 	}
 	if len(host) <= blockSize {
 		return l.small(addr, host, in)
@@ -88,11 +83,12 @@ type cut struct {
 // large copies with this lane and with those that are idle: what limits it is
 // the host's own copying, which takes one core for each.
 func (l *lane) large(addr gpubuf.DevicePtr, host []byte, in bool) error {
+	d := l.device
 	c := &cut{addr: addr, host: host, in: in}
 	var helpers sync.WaitGroup
-	errs := make(chan error, cap(l.device.lanes))
-	for range len(host) / shareSize {
-		h := l.device.idleLane()
+	errs := make(chan error, cap(d.lanes))
+	for range min(len(host)/shareSize, runtime.GOMAXPROCS(0)-1) {
+		h := d.idleLane()
 		if h == nil {
 			break
 		}
@@ -112,16 +108,10 @@ func (l *lane) large(addr gpubuf.DevicePtr, host []byte, in bool) error {
 	return err
 }
 
-// idleLane takes a lane that is idle and ready, or returns nil.
+// idleLane takes a lane that is idle, or returns nil.
 func (d *Device) idleLane() *lane {
 	select {
 	case l := <-d.lanes:
-		if l.stream == 0 || l.prepare() != nil {
-			// It is made by the first copy that has no other; what keeps
-			// it from being made is that one's error.
-			l.giveBack()
-			return nil
-		}
 		return l
 	default:
 		return nil
@@ -193,10 +183,7 @@ func (d *Device) copyFrom(dst gpubuf.DevicePtr, f *Device, src gpubuf.DevicePtr,
 		return err
 	}
 	defer f.spans.drop(from)
-	l, err := d.lane()
-	if err != nil {
-		return err
-	}
+	l := <-d.lanes
 	defer l.giveBack()
 	var r result
 	if d.ctx == f.ctx { // two Devices may be one GPU

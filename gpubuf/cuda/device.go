@@ -101,10 +101,8 @@ func newDevice(drv driver, n int, c *Config) (*Device, error) {
 	d.events = newEventPool(d)
 	d.poller = newPoller(d)
 	d.pinned = newPinned(d)
-	for range c.Lanes {
-		d.lanes <- &lane{device: d}
-	}
-	if err := d.openStreams(c.Streams); err != nil {
+	if err := d.open(c); err != nil {
+		d.shut()
 		drv.release(device)
 		return nil, err
 	}
@@ -112,15 +110,36 @@ func newDevice(drv driver, n int, c *Config) (*Device, error) {
 	return d, nil
 }
 
-func (d *Device) openStreams(n int) error {
-	var err error
-	if d.in, err = newStreams(d, n); err != nil {
+// open makes what copies work with. What it leaves when it fails, shut undoes.
+func (d *Device) open(c *Config) (err error) {
+	if d.in, err = newStreams(d, c.Streams); err != nil {
 		return err
 	}
-	if d.out, err = newStreams(d, n); err != nil {
-		d.in.close()
+	if d.out, err = newStreams(d, c.Streams); err != nil {
+		return err
 	}
-	return err
+	for range c.Lanes {
+		l, err := newLane(d)
+		if err != nil {
+			return err
+		}
+		d.lanes <- l
+	}
+	return nil
+}
+
+// shut destroys what copies work with; none is under way.
+func (d *Device) shut() {
+	close(d.lanes)
+	for l := range d.lanes {
+		l.close()
+	}
+	for _, s := range []*streams{d.in, d.out} {
+		if s != nil {
+			s.close()
+		}
+	}
+	d.events.close()
 }
 
 // Kind is gpubuf.KindCUDA.
@@ -180,13 +199,7 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	d.poller.close()
-	for range cap(d.lanes) {
-		// One that is taken by a copy of nothing comes back.
-		(<-d.lanes).close()
-	}
-	d.in.close()
-	d.out.close()
-	d.events.close()
+	d.shut()
 	r := d.drv.release(d.device)
 	var err error
 	if r != 0 && d.lost.Load() == nil {

@@ -75,7 +75,7 @@ func (e *Error) remedy() string {
 	case codeMissing:
 		return "install a newer NVIDIA driver"
 	case codeOutOfMemory:
-		return "free device memory or allocate less"
+		return "free memory or allocate less"
 	case codeDeinitialized:
 		return "the process is ending"
 	case codeNoDevice:

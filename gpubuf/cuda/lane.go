@@ -17,10 +17,12 @@ const blockSize = 1 << 20
 // It belongs to whoever took it from Device.lanes.
 //
 // The stream is a non-blocking one and not the default stream, whose copies wait
-// for every kernel that the program has running.
+// for every kernel that the program has running. All of it is made with the
+// device, since making it later would wait for kernels too.
 type lane struct {
 	device  *Device
-	stream  Stream // 0 until the lane is first used
+	stream  Stream
+	host    uintptr // the memory of both blocks
 	blocks  [2]block
 	tracked *leak.Object
 }
@@ -28,51 +30,62 @@ type lane struct {
 // block is half of a lane's page-locked memory.
 type block struct {
 	host  uintptr
-	bytes []byte      // the same, nil until it is first used
+	bytes []byte      // the same
 	event eventHandle // of the last copy
 	busy  bool        // the last copy may be under way
 	part  []byte      // where the bytes go once it is done, when copying out
 }
 
-// lane takes an idle lane, or waits for one.
-func (d *Device) lane() (*lane, error) {
-	l := <-d.lanes
-	if l.stream != 0 {
-		return l, nil
+func newLane(d *Device) (*lane, error) {
+	l := &lane{device: d, tracked: leak.Track("cuda.lane")}
+	if err := l.open(); err != nil {
+		l.close()
+		return nil, err
 	}
-	s, r := d.drv.streamCreate(d.ctx)
-	if r != 0 {
-		d.lanes <- l
-		return nil, d.fail(r, "")
-	}
-	l.stream, l.tracked = s, leak.Track("cuda.lane")
 	return l, nil
 }
 
-func (l *lane) giveBack() { l.device.lanes <- l }
-
-// prepare makes the lane's blocks on first use.
-func (l *lane) prepare() error {
+// open makes what the lane has. What it leaves when it fails, close undoes.
+func (l *lane) open() error {
 	d := l.device
+	var r result
+	if l.stream, r = d.drv.streamCreate(d.ctx); r != 0 {
+		return d.fail(r, "")
+	}
+	if l.host, r = d.drv.hostAlloc(d.ctx, 2*blockSize); r != 0 {
+		return d.fail(r, fmt.Sprintf("%d bytes of page-locked memory", 2*blockSize))
+	}
 	for i := range l.blocks {
 		b := &l.blocks[i]
-		if b.bytes != nil {
-			continue
-		}
-		host, r := d.drv.hostAlloc(d.ctx, blockSize)
-		if r != 0 {
-			return d.fail(r, fmt.Sprintf("%d bytes of page-locked memory", blockSize))
-		}
+		b.host = l.host + uintptr(i*blockSize)
+		b.bytes = hostBytes(b.host, blockSize)
 		// Waited for at once and for some 20 us: the driver may spin.
-		event, r := d.drv.eventCreate(d.ctx, eventDisableTiming)
-		if r != 0 {
-			d.drv.hostFree(d.ctx, host)
+		if b.event, r = d.drv.eventCreate(d.ctx, eventDisableTiming); r != 0 {
 			return d.fail(r, "")
 		}
-		b.host, b.bytes, b.event = host, hostBytes(host, blockSize), event
 	}
 	return nil
 }
+
+// close frees the lane. No copy is under way in it. Errors are of a lost GPU,
+// whose memory is gone already.
+func (l *lane) close() {
+	d := l.device
+	for i := range l.blocks {
+		if e := l.blocks[i].event; e != 0 {
+			d.drv.eventDestroy(d.ctx, e)
+		}
+	}
+	if l.host != 0 {
+		d.drv.hostFree(d.ctx, l.host)
+	}
+	if l.stream != 0 {
+		d.drv.streamDestroy(d.ctx, l.stream)
+	}
+	l.tracked.Done()
+}
+
+func (l *lane) giveBack() { l.device.lanes <- l }
 
 // settle waits until a block may be used again. After an error its contents
 // mean nothing.
@@ -96,22 +109,6 @@ func (l *lane) abandon() {
 	d.drv.streamWait(d.ctx, l.stream)
 	for i := range l.blocks {
 		l.blocks[i].busy, l.blocks[i].part = false, nil
-	}
-}
-
-// close frees the lane. No copy is under way in it. Errors are of a lost GPU,
-// whose memory is gone already.
-func (l *lane) close() {
-	d := l.device
-	for i := range l.blocks {
-		if b := &l.blocks[i]; b.bytes != nil {
-			d.drv.eventDestroy(d.ctx, b.event)
-			d.drv.hostFree(d.ctx, b.host)
-		}
-	}
-	if l.stream != 0 {
-		d.drv.streamDestroy(d.ctx, l.stream)
-		l.tracked.Done()
 	}
 }
 

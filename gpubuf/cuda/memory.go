@@ -75,10 +75,13 @@ func (d *Device) allocAligned(size int64) (gpubuf.DevicePtr, error) {
 
 func (d *Device) allocError(r result, size int64) error {
 	e := d.fail(r, fmt.Sprintf("%d bytes", size))
-	if r.code() == codeOutOfMemory {
+	if r.code() == codeOutOfMemory && e.Call == "cuMemAlloc" {
 		if avail, total, r := d.drv.freeBytes(d.ctx); r == 0 {
 			e.Detail = fmt.Sprintf("%d of %d bytes are free", avail, total)
 		}
+	}
+	if r.code() == codeInvalidValue { // the size is the only argument: it is absurd
+		return fmt.Errorf("%w: %w", gpubuf.ErrOutOfMemory, e)
 	}
 	return e
 }

@@ -21,7 +21,7 @@ func TestOutOfMemory(t *testing.T) {
 				if err != nil {
 					require.ErrorIs(t, err, gpubuf.ErrOutOfMemory)
 					require.ErrorContains(t, err, fmt.Sprintf("%s: cuMemAlloc (%d bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; ", d.Name(), chunk))
-					require.ErrorContains(t, err, "bytes are free; free device memory or allocate less")
+					require.ErrorContains(t, err, "bytes are free; free memory or allocate less")
 					break
 				}
 				all = append(all, m)
@@ -50,7 +50,7 @@ func TestErrorText(t *testing.T) {
 	f := newFake(t, func(c *control) { c.Dev[0].Memory = 32 << 20 })
 	d := f.open(t, Config{})
 	_, err := d.Alloc(64 << 20)
-	require.EqualError(t, err, "cuda:0: cuMemAlloc (67108864 bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; 33554432 of 33554432 bytes are free; free device memory or allocate less")
+	require.EqualError(t, err, "cuda:0: cuMemAlloc (67108864 bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; 33554432 of 33554432 bytes are free; free memory or allocate less")
 	f.refuse("cuMemAlloc_v2", 1, 12345)
 	_, err = d.Alloc(unit)
 	require.EqualError(t, err, "cuda:0: cuMemAlloc (2097152 bytes): unknown CUresult (12345): the driver has no text for it")

@@ -139,10 +139,7 @@ func (k *Kernel) Run(l Launch, args ...uint64) error {
 	if k.module.handle == 0 {
 		return k.module.gone(k.name)
 	}
-	lane, err := d.lane()
-	if err != nil {
-		return err
-	}
+	lane := <-d.lanes
 	defer lane.giveBack()
 	l.Stream = lane.stream
 	if err := k.launch(&l, args); err != nil {

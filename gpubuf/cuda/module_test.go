@@ -109,7 +109,7 @@ func TestKernels(t *testing.T) {
 func TestModuleMisuse(t *testing.T) {
 	onEach(t, func(t *testing.T, cfg Config) {
 		d := mustOpen(t, cfg)
-		_, err := d.LoadModule("no PTX at all")
+		_, err := d.LoadModule(".version 6.0\n.target sm_50\n.address_size 64\nnonsense\n")
 		var e *Error
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, codeInvalidPTX, e.Code, "%v", err)

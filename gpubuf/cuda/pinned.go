@@ -68,7 +68,8 @@ func (p *pinned) alloc(size int64) (*pinnedMemory, error) {
 		}
 	}
 	if r != 0 {
-		return nil, fmt.Errorf("%s: alloc (%d bytes): %w", p.Name(), size, d.fail(r, "page-locked memory"))
+		err := d.allocError(r, size)
+		return nil, fmt.Errorf("%s: alloc: %w", p.Name(), err)
 	}
 	base := (host + hostmap.Align - 1) &^ (hostmap.Align - 1)
 	return &pinnedMemory{

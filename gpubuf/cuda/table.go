@@ -147,12 +147,6 @@ func (t *table) find(p gpubuf.DevicePtr, n int64) *span {
 	return nil
 }
 
-func (t *table) len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.spans)
-}
-
 func (t *table) error(op string, p gpubuf.DevicePtr, n int64, err error) error {
 	return fmt.Errorf("%s: %s %#x (%d bytes): %w", t.name, op, uint64(p), n, err)
 }

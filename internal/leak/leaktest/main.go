@@ -53,7 +53,8 @@ func check(before map[string]string) int {
 }
 
 // descriptors lists this process's open descriptors that a leak could be:
-// the runtime's own (epoll, eventfd) are left out.
+// the runtime's own (epoll, eventfd) are left out, and those that the CUDA
+// driver keeps for good.
 func descriptors() map[string]string {
 	fds := make(map[string]string)
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -62,7 +63,8 @@ func descriptors() map[string]string {
 	}
 	for _, e := range entries {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err != nil || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/proc/") {
+		if err != nil || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/proc/") ||
+			strings.HasPrefix(target, "/dev/nvidia") {
 			continue
 		}
 		fds[e.Name()] = target

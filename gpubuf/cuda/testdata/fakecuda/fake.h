@@ -97,4 +97,16 @@ void run_all(struct context *ctx);
 void track_stream(struct stream *s);
 void forget_stream(struct stream *s);
 
+struct context *current(void);
+int in_context(const char *name);
+int locked(int code);
+
+// BEGIN locks and has a check answer first, RETURN unlocks.
+#define BEGIN(check)                    \
+	pthread_mutex_lock(&mutex);     \
+	int code = check(__func__);     \
+	if (code)                       \
+		return locked(code);
+#define RETURN(x) return locked(x)
+
 #endif
