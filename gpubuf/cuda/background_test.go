@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -119,17 +120,59 @@ func TestFreeDuringCopy(t *testing.T) {
 		for range 20 {
 			m, err := d.Alloc(4 * unit)
 			require.NoError(t, err)
-			var wg sync.WaitGroup
+			var copiers, running sync.WaitGroup
+			running.Add(3)
 			for range 3 {
-				wg.Go(func() {
-					for d.CopyIn(m.Base(), b) == nil {
+				copiers.Go(func() {
+					err := d.CopyIn(m.Base(), b)
+					running.Done()
+					for err == nil {
+						err = d.CopyIn(m.Base(), b)
 					}
+					assert.ErrorIs(t, err, errOutside)
 				})
 			}
-			require.NoError(t, m.Free())
-			wg.Wait()
+			running.Wait()
+			assert.NoError(t, m.Free())
+			copiers.Wait()
 		}
 	})
+}
+
+// Wait waits for what Done says is not done.
+func TestBackgroundBlocks(t *testing.T) {
+	f := newFake(t, func(c *control) { c.Lag = 1 << 60 })
+	d := f.open(t, Config{Spin: -1})
+	m, h := mustAlloc(t, d, unit), mustAlloc(t, d.Pinned(), unit)
+	want := noise(6, unit)
+	copy(h.HostBytes(), want)
+	c, err := d.StartCopyIn(m.Base(), h.HostBytes())
+	require.NoError(t, err)
+	require.NoError(t, c.Wait())
+	requireBytes(t, d, m.Base(), want)
+}
+
+// No more threads wait in the driver than Config.Waiters, however many
+// goroutines wait.
+func TestWaiters(t *testing.T) {
+	const copies, waiters = 16, 2
+	f := newFake(t, nil)
+	d := f.open(t, Config{Spin: -1, Waiters: waiters, Streams: 1})
+	m, h := mustAlloc(t, d, unit), mustAlloc(t, d.Pinned(), unit)
+	spin := mustKernel(t, loadKernels(t, d), "spin") // before the copies, on their stream
+	require.NoError(t, spin.Launch(Launch{Stream: d.in.all[0]}, uint64(m.Base()), 1, 1, 0))
+	var wg sync.WaitGroup
+	for range copies {
+		c, err := d.StartCopyIn(m.Base(), h.HostBytes())
+		require.NoError(t, err)
+		wg.Go(func() { assert.NoError(t, c.Wait()) })
+	}
+	for f.calls("cuEventQuery") < copies || f.calls("cuEventSynchronize") < waiters {
+		runtime.Gosched() // all have found that theirs is not done
+	}
+	f.openGate()
+	wg.Wait()
+	require.LessOrEqual(t, f.ctl.MostWaiting, uint64(waiters))
 }
 
 func TestCopyFromOtherKind(t *testing.T) {

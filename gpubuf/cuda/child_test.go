@@ -22,7 +22,7 @@ const (
 
 // child runs a role and returns the exit status.
 func child(role string) int {
-	roles := map[string]func(Config) error{"export": childExport}
+	roles := map[string]func(Config) error{"export": childExport, "fault": childFault}
 	err := roles[role](Config{Library: os.Getenv(libraryEnv)})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,12 +55,18 @@ func childExport(cfg Config) error {
 	return errors.Join(err, m.Free(), d.Close())
 }
 
+// childCommand is this test binary in a role.
+func childCommand(role string, cfg Config) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+role, libraryEnv+"="+cfg.Library)
+	return cmd
+}
+
 // startExporter starts a process that exports memory, and returns its share. The
 // process ends with the test.
 func startExporter(t *testing.T, cfg Config) gpubuf.Share {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"=export", libraryEnv+"="+cfg.Library)
+	cmd := childCommand("export", cfg)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ const prebuiltEnv = "GDR_TEST_FAKE_CUDA"
 type control struct {
 	Devices, Lag, Gate, Misalign, Managed, OwnHandles, Stub, HostMemory uint64
 	HostAllocs, HostBytes, Streams, Events, Modules, Opened             uint64
-	Pushed, Relaxed, Violations                                         uint64
+	Pushed, Waiting, MostWaiting, Violations                            uint64
 	Violation                                                           [256]byte
 	Dev                                                                 [8]controlDevice
 	Fn                                                                  [64]controlFunction

@@ -2,9 +2,11 @@ package cuda
 
 import (
 	"bytes"
-	"strings"
+	"errors"
+	"fmt"
 	"testing"
 
+	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,7 +16,7 @@ var kernels = `.version 6.0
 .target sm_50
 .address_size 64
 ` + kernel("fill", "", "", "mov.b32 %r7, %r1;") +
-	kernel("add", "", "", "ld.global.u8 %r7, [%rd5]; add.u32 %r7, %r7, %r1;") +
+	kernel("increase", "", "", "ld.global.u8 %r7, [%rd5]; add.u32 %r7, %r7, %r1;") +
 	kernel("spin", ", .param .u64 cycles", `
 	ld.param.u64 %rd6, [cycles];
 	mov.u64 %rd7, %clock64;
@@ -22,7 +24,13 @@ wait:
 	mov.u64 %rd8, %clock64;
 	sub.u64 %rd9, %rd8, %rd7;
 	setp.lt.u64 %busy, %rd9, %rd6;
-	@%busy bra wait;`, "mov.b32 %r7, %r1;")
+	@%busy bra wait;`, "mov.b32 %r7, %r1;") + `
+.visible .entry fault()
+{
+	trap;
+	ret;
+}
+`
 
 // kernel is PTX of a kernel that all its threads together apply to n bytes at p.
 // Each byte becomes the low one of %r7.
@@ -85,13 +93,13 @@ func TestKernels(t *testing.T) {
 	onEach(t, func(t *testing.T, cfg Config) {
 		d := mustOpen(t, cfg)
 		module := loadKernels(t, d)
-		fill, add := mustKernel(t, module, "fill"), mustKernel(t, module, "add")
+		fill, increase := mustKernel(t, module, "fill"), mustKernel(t, module, "increase")
 		m := mustAlloc(t, d, 2*unit)
 		want := noise(1, 2*unit)
 		require.NoError(t, d.CopyIn(m.Base(), want))
 		for round := range 20 {
 			off, n := round*4097+1, unit+round
-			require.NoError(t, add.Run(wide, uint64(m.Base())+uint64(off), uint64(n), 3))
+			require.NoError(t, increase.Run(wide, uint64(m.Base())+uint64(off), uint64(n), 3))
 			for i := range n {
 				want[off+i] += 3
 			}
@@ -134,10 +142,47 @@ func TestModuleMisuse(t *testing.T) {
 func TestKernelFaults(t *testing.T) {
 	f := newFake(t, nil)
 	d := f.open(t, Config{})
-	module, err := d.LoadModule(strings.ReplaceAll(kernels, "fill(", "trap("))
+	module, err := d.LoadModule(kernels)
 	require.NoError(t, err)
-	err = mustKernel(t, module, "trap").Run(Launch{})
-	require.ErrorContains(t, err, "cuda:0: cuStreamSynchronize (trap): CUDA_ERROR_ILLEGAL_INSTRUCTION (715)")
+	err = mustKernel(t, module, "fault").Run(Launch{})
+	require.ErrorContains(t, err, "cuda:0: cuStreamSynchronize (fault): CUDA_ERROR_ILLEGAL_INSTRUCTION (715)")
 	require.ErrorContains(t, module.Close(), "device lost")
 	require.NoError(t, f.open(t, Config{Index: 1}).FlushRDMAWrites())
+}
+
+// A process whose kernel faults learns of it, gives up what it had and ends in
+// order. It is another process, because no context of it can be used again.
+func TestKernelFaultsProcess(t *testing.T) {
+	onEach(t, func(t *testing.T, cfg Config) {
+		out, err := childCommand("fault", cfg).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	})
+}
+
+func childFault(cfg Config) error {
+	d, err := New(&cfg)
+	if err != nil {
+		return err
+	}
+	m, err := d.Alloc(unit)
+	if err != nil {
+		return err
+	}
+	module, err := d.LoadModule(kernels)
+	if err != nil {
+		return err
+	}
+	k, err := module.Kernel("fault")
+	if err != nil {
+		return err
+	}
+	for what, err := range map[string]error{
+		"run": k.Run(Launch{}), "run again": k.Run(Launch{}), "copy": d.CopyIn(m.Base(), []byte{1}), "alloc": errOf(d.Alloc(unit)),
+		"unload": module.Close(), "free": m.Free(),
+	} {
+		if !errors.Is(err, gpubuf.ErrDeviceLost) {
+			return fmt.Errorf("%s after the fault: %w", what, err)
+		}
+	}
+	return d.Close()
 }

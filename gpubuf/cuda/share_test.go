@@ -1,11 +1,30 @@
 package cuda
 
 import (
+	"encoding/hex"
+	"strings"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/stretchr/testify/require"
 )
+
+// A handle is what other builds of this package understand, and anything that is
+// none is told from it.
+func TestHandle(t *testing.T) {
+	h := handle{uuid: UUID{0: 1, 15: 2}, ipc: [ipcHandleSize]byte{0: 3, 63: 4}, bufferID: 5, offset: 6, pid: 7, namespace: 1 << 56}
+	b := h.encode()
+	want := "01" + strings.Repeat("00", 14) + "02" + "03" + strings.Repeat("00", 62) + "04" +
+		"0500000000000000" + "0600000000000000" + "0700000000000000" + "0000000000000001"
+	require.Equal(t, want, hex.EncodeToString(b))
+	got, ok := decodeHandle(b)
+	require.True(t, ok)
+	require.Equal(t, h, got)
+	for _, bad := range [][]byte{nil, b[:handleSize-1], append(b, 0)} {
+		_, ok := decodeHandle(bad)
+		require.False(t, ok)
+	}
+}
 
 // Another process's memory is read, and only read.
 func TestShareTwoProcesses(t *testing.T) {

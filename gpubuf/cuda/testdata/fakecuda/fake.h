@@ -27,7 +27,7 @@ struct control {
 	uint64_t host_memory;  // capacity for page-locked memory
 	uint64_t host_allocs, host_bytes, streams, events, modules, opened; // that exist
 	uint64_t pushed;       // contexts pushed and not popped, on all threads
-	uint64_t relaxed;      // threads whose capture mode was not restored
+	uint64_t waiting, most_waiting; // threads in cuEventSynchronize, now and at most
 	uint64_t violations;   // broken rules
 	char violation[256];   // the first of them
 	struct {

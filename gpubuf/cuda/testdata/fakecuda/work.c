@@ -96,7 +96,11 @@ int cuEventSynchronize(struct event *e) {
 	BEGIN(in_context)
 	if (e->reached >= e->recorded)
 		RETURN(0);
-	RETURN(blocking(e->stream, e, e->recorded));
+	if (++ctl->waiting > ctl->most_waiting)
+		ctl->most_waiting = ctl->waiting;
+	code = blocking(e->stream, e, e->recorded);
+	ctl->waiting--;
+	RETURN(code);
 }
 
 // Copies.
@@ -248,7 +252,7 @@ int cuModuleGetFunction(uintptr_t *f, struct module *m, const char *name) {
 	if (!strstr(m->image, entry))
 		RETURN(500);
 	static const struct { const char *name; int what; } known[] = {
-		{"fill", FILL}, {"add", ADD}, {"spin", SPIN}, {"trap", TRAP},
+		{"fill", FILL}, {"increase", ADD}, {"spin", SPIN}, {"fault", TRAP},
 	};
 	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
 		if (strcmp(known[i].name, name) == 0)
