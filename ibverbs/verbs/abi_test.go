@@ -148,7 +148,7 @@ func compile(t *testing.T, source string) (string, error) {
 }
 
 // requireCC skips the test without a C compiler.
-func requireCC(t *testing.T) {
+func requireCC(t testing.TB) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		missing(t, "cc", err, "install a C compiler (Debian: gcc)")
 	}

@@ -60,15 +60,15 @@ func (q *asyncQueue) run() {
 			q.end(failed("get_async_event", q.ctx.name, C.int(errno), ""))
 			return
 		default:
-			q.act(e)
+			q.act(ibverbs.AsyncEvent{Type: ibverbs.AsyncEventType(e._type), Port: int(e.port), QP: uint32(e.qp_num)}, uint64(e.id))
 		}
 	}
 }
 
-// act acts on one event and keeps it.
-func (q *asyncQueue) act(e C.struct_gv_event) {
-	if e._type == C.GV_EVENT_CQ_ERR {
-		if cq := q.ctx.cq(uint64(e.id)); cq != nil {
+// act acts on one event and keeps it. id names the queue of a CQ event.
+func (q *asyncQueue) act(e ibverbs.AsyncEvent, id uint64) {
+	if e.Type == ibverbs.EventCQErr {
+		if cq := q.ctx.cq(id); cq != nil {
 			cq.fail()
 		}
 	}
@@ -77,7 +77,7 @@ func (q *asyncQueue) act(e C.struct_gv_event) {
 	if len(q.events) == maxAsyncEvents {
 		q.events = slices.Delete(q.events, 0, 1)
 	}
-	q.events = append(q.events, ibverbs.AsyncEvent{Type: ibverbs.AsyncEventType(e._type), Port: int(e.port), QP: uint32(e.qp_num)})
+	q.events = append(q.events, e)
 	q.wake.Signal()
 }
 

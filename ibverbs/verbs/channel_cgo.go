@@ -26,6 +26,7 @@ type CompChannel struct {
 	ch     *C.struct_gv_comp_channel // nil once destroyed
 	closed bool
 	queues int   // that libibverbs has or will have
+	lost   bool  // libibverbs keeps a queue of a removed device
 	dead   []*CQ // queues to return from Wait, although the kernel raises no event; the file is interrupted while there are any
 }
 
@@ -152,10 +153,11 @@ func (ch *CompChannel) add() (*C.struct_gv_comp_channel, error) {
 	return ch.ch, nil
 }
 
-// remove undoes add.
-func (ch *CompChannel) remove(cq *CQ) {
+// remove undoes add. lost says that libibverbs could not destroy the queue.
+func (ch *CompChannel) remove(cq *CQ, lost bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
+	ch.lost = ch.lost || lost
 	ch.dead = slices.DeleteFunc(ch.dead, func(d *CQ) bool { return d == cq })
 	if ch.queues--; ch.closed {
 		_ = ch.destroy() // Close can be called again
@@ -169,7 +171,9 @@ func (ch *CompChannel) destroy() error {
 	if ch.queues > 0 || ch.ch == nil {
 		return nil
 	}
-	if errno := C.gv_destroy_comp_channel(&ch.ctx.lib.fn, ch.ch); errno != 0 && !gone(errno) {
+	if ch.lost { // it would refuse
+		unix.Close(int(ch.ch.fd))
+	} else if errno := C.gv_destroy_comp_channel(&ch.ctx.lib.fn, ch.ch); errno != 0 {
 		return failed("destroy_comp_channel", ch.name, errno, "")
 	}
 	ch.ch = nil

@@ -80,7 +80,7 @@ func (q *CQ) create(cqe int) error {
 	var cq *C.struct_gv_cq
 	if errno := C.gv_create_cq(&q.ctx.lib.fn, q.ctx.c, C.int(cqe), C.uint64_t(q.id), ch, &cq); errno != 0 {
 		if q.ch != nil {
-			q.ch.remove(q)
+			q.ch.remove(q, false)
 		}
 		return failed("create_cq", fmt.Sprintf("%s (%d entries)", q.ctx.name, cqe), errno, memlockRemedy(errno))
 	}
@@ -216,7 +216,8 @@ func (q *CQ) Destroy() error { return q.end("destroy_cq", q.destroy) }
 func (q *CQ) destroy() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if errno := C.gv_destroy_cq(&q.ctx.lib.fn, q.cq); errno != 0 && !gone(errno) {
+	errno := C.gv_destroy_cq(&q.ctx.lib.fn, q.cq)
+	if errno != 0 && !gone(errno) {
 		return failed("destroy_cq", q.name, errno, "")
 	}
 	C.free(unsafe.Pointer(&q.wcs[0]))
@@ -225,7 +226,7 @@ func (q *CQ) destroy() error {
 	delete(q.ctx.cqs, q.id)
 	q.ctx.mu.Unlock()
 	if q.ch != nil {
-		q.ch.remove(q)
+		q.ch.remove(q, errno != 0)
 	}
 	return nil
 }

@@ -44,7 +44,8 @@
 // QP.State is a system call. Posting looks at the state that Modify set or a
 // completion told of. What the status of a failed request is depends on the
 // device: rdma_rxe says IBV_WC_LOC_QP_OP_ERR to whatever is wrong with its
-// memory, and sends messages longer than MaxMsgSz. At most 16 scatter/gather
+// memory, and sends messages longer than MaxMsgSz. mlx5 copies messages of up to
+// 64 bytes to their receive by CPU, which memory of a GPU does not stand. At most 16 scatter/gather
 // entries are offered for a request, since each takes room in queues that NICs
 // limit in bytes. There is no RDMA READ or WRITE, no inline data, no shared receive queue.
 package verbs

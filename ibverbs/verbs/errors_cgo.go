@@ -22,7 +22,11 @@ func (e errnoError) Error() string {
 	if s := e.sentinel(); s != nil {
 		text = s.Error()
 	}
-	if name := unix.ErrnoName(syscall.Errno(e)); name != "" {
+	name := unix.ErrnoName(syscall.Errno(e))
+	if syscall.Errno(e) == unix.EOPNOTSUPP {
+		name = "EOPNOTSUPP" // ENOTSUP is the same number
+	}
+	if name != "" {
 		text += " (" + name + ")"
 	}
 	return text

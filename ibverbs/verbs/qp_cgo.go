@@ -49,7 +49,7 @@ func (q *QP) create(p *PD, init ibverbs.QPInitAttr) error {
 	var qp *C.struct_gv_qp
 	if errno := C.gv_create_qp(&q.ctx.lib.fn, p.pd, &attr, &qp); errno != 0 {
 		subject := fmt.Sprintf("%s (%d sends, %d receives)", q.ctx.name, init.MaxSendWR, init.MaxRecvWR)
-		return failed("create_qp", subject, errno, memlockRemedy(errno))
+		return failed("create_qp", subject, errno, q.createRemedy(errno))
 	}
 	q.qp, q.num = qp, uint32(qp.qp_num)
 	q.name = fmt.Sprintf("%s qp %d", q.ctx.name, q.num)
@@ -58,6 +58,15 @@ func (q *QP) create(p *PD, init ibverbs.QPInitAttr) error {
 	q.scq.add(q)
 	q.rcq.add(q)
 	return nil
+}
+
+// createRemedy is what to do about a queue pair that was refused.
+func (q *QP) createRemedy(errno C.int) string {
+	remedy := memlockRemedy(errno)
+	if remedy != "" {
+		remedy += fmt.Sprintf("; with %d entries for each request the device may take fewer than %d", q.ctx.attr.MaxSGE, q.ctx.attr.MaxQPWR)
+	}
+	return remedy
 }
 
 // Num is the queue pair's number.
@@ -116,15 +125,15 @@ func (q *QP) modify(attr ibverbs.QPAttr, mask ibverbs.QPAttrMask) error {
 
 // modifyRemedy is what to do about a transition that was refused.
 func modifyRemedy(attr *ibverbs.QPAttr, errno C.int) string {
-	if attr.State != ibverbs.QPRTR {
+	if attr.State != ibverbs.QPRTR || !attr.AH.IsGlobal {
 		return ""
 	}
 	switch syscall.Errno(errno) {
-	case unix.EINVAL:
-		return fmt.Sprintf("check source GID index %d and destination GID %v, which must be of one address family and network, and the path MTU %v",
-			attr.AH.SGIDIndex, attr.AH.DGID.Addr(), attr.PathMTU)
 	case unix.ETIMEDOUT, unix.ENETUNREACH, unix.EHOSTUNREACH:
 		return fmt.Sprintf("no route from source GID index %d to %v", attr.AH.SGIDIndex, attr.AH.DGID.Addr())
+	case unix.EINVAL, unix.ENODATA: // ENODATA: no such source GID
+		return fmt.Sprintf("check source GID index %d and destination GID %v, which must be of one address family and network, and the path MTU %v",
+			attr.AH.SGIDIndex, attr.AH.DGID.Addr(), attr.PathMTU)
 	}
 	return ""
 }
