@@ -39,6 +39,7 @@ func (tt tlsTest) start(t testing.TB) (*setup, *listener.Listener, *conn.Conn, e
 	if tt.lis.Conn.Logger == nil {
 		tt.lis.Conn.Logger, tt.dial.Conn.Logger = quiet, quiet
 	}
+	tt.dial.Conn.NoIPC = true // the lanes are what TLS is about
 	l, err := listener.Listen("tcp", "127.0.0.1:0", &tt.lis)
 	require.NoError(t, err)
 	d, err := dialer.New(&tt.dial)
@@ -127,7 +128,7 @@ func pathOfFirst(ctx context.Context) conn.Path {
 // any socket.
 func TestTLSBelowCiphertext(t *testing.T) {
 	ca := tlstest.NewCA(t)
-	cfg := listener.Config{TLS: ca.Server(t, tlstest.Leaf{}), Conn: conn.Config{Logger: slog.New(slog.DiscardHandler)}}
+	cfg := listener.Config{TLS: ca.Server(t, tlstest.Leaf{}), Conn: conn.Config{Logger: slog.New(slog.DiscardHandler), NoIPC: true}}
 	tap := &tap{}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice)
 	switch {
 	case m.err != nil:
 	case m.slice == nil && !a.desc.inline:
-		m.landing = in.conn.Land(a.desc.token, a.takeFlags(), dst)
+		m.landing = in.conn.LandFrom(a.desc.token, a.takeFlags(), a.desc.place, dst)
 	default:
 		if m.late = true; isReady(dst) {
 			m.copy(ctx)
@@ -90,7 +90,7 @@ func (a *Attachment) takeFlags() conn.OfferFlags {
 
 func (in *incoming) copyInline(a *Attachment, dst *gpubuf.Slice, data mem.BufferSlice) error {
 	if in.ep.cfg.Require > conn.PathInline && a.desc.size > smallAttachment {
-		return errWorse(a, conn.PathInline, in.ep.cfg.Require)
+		return errWorse(a, conn.PathInline, in.ep.cfg.Require, "")
 	}
 	var off int64
 	for _, b := range data {
@@ -120,7 +120,7 @@ func (m *move) wait(ctx context.Context) error {
 
 func (m *move) arrived(path conn.Path) error {
 	if need := m.a.in.ep.cfg.Require; path < need {
-		return errWorse(m.a, path, need)
+		return errWorse(m.a, path, need, m.a.in.conn.Stats().NotIPC)
 	}
 	m.a.landed(path)
 	return nil
@@ -140,6 +140,11 @@ func (a *Attachment) landed(path conn.Path) {
 	a.in.mu.Unlock()
 }
 
-func errWorse(a *Attachment, path, need conn.Path) error {
-	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than Config.Require, %v", a.index, a.desc.size, path, need)
+// errWorse is a path that is not good enough. why tells, if it is known, what
+// kept the attachment from shared memory.
+func errWorse(a *Attachment, path, need conn.Path, why string) error {
+	if why != "" {
+		why = "; no shared memory: " + why
+	}
+	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than Config.Require, %v%s", a.index, a.desc.size, path, need, why)
 }

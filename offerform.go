@@ -22,10 +22,16 @@ const (
 	attachmentToken   = 2
 	attachmentInline  = 3
 	attachmentFlags   = 4
+
+	// Where the source lies (conn.Place). Field 5 is reserved.
+	attachmentRegion     = 6
+	attachmentOffset     = 7
+	attachmentSlot       = 8
+	attachmentGeneration = 9
 )
 
 // maxDescriptor is the most bytes that one descriptor may take on average. Ours
-// take up to 32; the rest is for fields that later versions add.
+// take up to 68; the rest is for fields that later versions add.
 const maxDescriptor = 256
 
 // descriptor tells of one attachment.
@@ -33,6 +39,7 @@ type descriptor struct {
 	size   int64
 	token  conn.Token      // unless inline
 	flags  conn.OfferFlags // unless inline
+	place  conn.Place      // unless inline; zero if the source lies in no shared memory
 	inline bool
 }
 
@@ -66,7 +73,22 @@ func (d *descriptor) appendTo(b []byte) []byte {
 		b = protowire.AppendTag(b, attachmentFlags, protowire.VarintType)
 		b = protowire.AppendVarint(b, uint64(d.flags))
 	}
-	return b
+	return appendPlace(b, d.place)
+}
+
+// appendPlace appends the fields of a place. A region is never 0.
+func appendPlace(b []byte, p conn.Place) []byte {
+	if p.Region == 0 {
+		return b
+	}
+	b = protowire.AppendTag(b, attachmentRegion, protowire.VarintType)
+	b = protowire.AppendVarint(b, p.Region)
+	b = protowire.AppendTag(b, attachmentOffset, protowire.VarintType)
+	b = protowire.AppendVarint(b, uint64(p.Offset))
+	b = protowire.AppendTag(b, attachmentSlot, protowire.VarintType)
+	b = protowire.AppendVarint(b, uint64(p.Slot))
+	b = protowire.AppendTag(b, attachmentGeneration, protowire.Fixed64Type)
+	return protowire.AppendFixed64(b, p.Generation)
 }
 
 // limits bounds what a peer may list.
@@ -186,6 +208,8 @@ func parseDescriptor(b []byte, index int, lim limits) (descriptor, error) {
 type descriptorFields struct {
 	size, inline, flags uint64
 	token               []byte
+
+	region, offset, slot, generation uint64
 }
 
 // consume reads one field's value and returns its length, negative if it is
@@ -200,6 +224,14 @@ func (f *descriptorFields) consume(num protowire.Number, typ protowire.Type, b [
 		f.inline, n = protowire.ConsumeVarint(b)
 	case num == attachmentFlags && typ == protowire.VarintType:
 		f.flags, n = protowire.ConsumeVarint(b)
+	case num == attachmentRegion && typ == protowire.VarintType:
+		f.region, n = protowire.ConsumeVarint(b)
+	case num == attachmentOffset && typ == protowire.VarintType:
+		f.offset, n = protowire.ConsumeVarint(b)
+	case num == attachmentSlot && typ == protowire.VarintType:
+		f.slot, n = protowire.ConsumeVarint(b)
+	case num == attachmentGeneration && typ == protowire.Fixed64Type:
+		f.generation, n = protowire.ConsumeFixed64(b)
 	default:
 		n = protowire.ConsumeFieldValue(num, typ, b)
 	}
@@ -215,9 +247,14 @@ func (f *descriptorFields) check(index int, lim limits) (descriptor, error) {
 		return d, errMalformed("descriptor %d: want a token of 16 bytes or inline, not both", index)
 	case f.size > math.MaxInt64 || int64(f.size) > lim.size:
 		return d, errTooLarge(index, f.size, lim.size)
+	case f.offset > math.MaxInt64 || f.slot > math.MaxUint32:
+		return d, errMalformed("descriptor %d: offset %d, slot %d", index, f.offset, f.slot)
 	}
 	d.size = int64(f.size)
 	copy(d.token[:], f.token)
+	if f.region != 0 && !d.inline {
+		d.place = conn.Place{Region: f.region, Offset: int64(f.offset), Slot: uint32(f.slot), Generation: f.generation}
+	}
 	return d, nil
 }
 

@@ -166,8 +166,9 @@ func marshalDeclared(ctx context.Context, body mem.BufferSlice, slices []*gpubuf
 	return body, nil
 }
 
-// marshalOffers puts offers and inline slices in front of body. Small offers are
-// pushed ahead to the Conn that the message goes to.
+// marshalOffers puts offers and inline slices in front of body. The Conn
+// that the message goes to shares their memory with its peer, where it can;
+// otherwise small ones are pushed ahead to it.
 func marshalOffers(ctx context.Context, body mem.BufferSlice, list []descriptor, slices []*gpubuf.Slice, to *conn.Conn) (_ mem.BufferSlice, offers []*conn.Offer, err error) {
 	data := make(mem.BufferSlice, 1, 1+len(list)+len(body))
 	defer func() {
@@ -195,7 +196,7 @@ func marshalOffers(ctx context.Context, body mem.BufferSlice, list []descriptor,
 		}
 		offers = append(offers, o)
 		list[i].token, list[i].flags = o.Token(), o.Flags()
-		if to.Push(o) {
+		if list[i].place = to.Place(o); list[i].place.Region == 0 && to.Push(o) {
 			list[i].flags |= conn.OfferPushed
 		}
 	}

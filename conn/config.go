@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
 )
 
@@ -41,6 +42,17 @@ type Config struct {
 	// below the Conn (dialer.Config.TLS, listener.Config.TLS) it is not
 	// needed: attachments are encrypted there. Default: they stay inside.
 	AllowPlaintextAttachments bool
+
+	// NoIPC keeps attachments from moving by memory that two processes of
+	// this host and user share. By default they do where the source lies in
+	// memory that can be shared (gpubuf.SharedMemory): the peer can then read
+	// the whole region that the source lies in.
+	NoIPC bool
+
+	// Openers are the devices by which memory of GPUs that other processes
+	// share is read into host memory. Default: none; such attachments then
+	// go another way. A landing on a device opens it by that device.
+	Openers []gpubuf.Opener
 
 	// LandingTimeout is how long a landing may go without a completion
 	// before it is aborted. Default 30 s, negative: for ever.
@@ -95,6 +107,9 @@ func (c Config) validate() error {
 	}
 	if c.DrainTimeout < 0 {
 		return fmt.Errorf("conn: Config.DrainTimeout %v: want a positive duration; waits for hardware are always bounded", c.DrainTimeout)
+	}
+	if c.NoIPC && c.Require == PathIPC {
+		return fmt.Errorf("conn: Config.Require is %v and Config.NoIPC is set: leave one of them out", c.Require)
 	}
 	if c.Require > PathGDR {
 		return fmt.Errorf("conn: Config.Require %d: no such path", c.Require)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,7 @@ type Conn struct {
 	eager   *eager      // nil if the peer has none
 	lanes   []*Lane     // control, then the others
 	offers  offers
+	ipc     ipcLink
 
 	hello bool        // both sides said Hello
 	gdrpc atomic.Bool // the peer is gdrpc
@@ -76,6 +78,11 @@ type Setup struct {
 	// of their indices on the wire.
 	Control *Lane
 	Bulk    []*Lane
+	// Invite, on the server's side, or IPC, on the client's, is set where the
+	// two sides may share memory; else NoIPC tells why not.
+	Invite *Invite
+	IPC    *IPC
+	NoIPC  string
 	// FirstRead, if set, is called once with the first bytes that the
 	// stream delivers, before Read returns them. It must not block.
 	FirstRead func(b []byte)
@@ -124,6 +131,11 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 			return nil, err
 		}
 	}
+	if s.Mode == ModePlain {
+		s.Invite.Close()
+		s.Invite, s.IPC, s.NoIPC = nil, nil, cmp.Or(s.NoIPC, "there are no lanes")
+	}
+	c.ipc.start(c, s)
 	if s.Mode != ModePlain {
 		c.startLanes(s)
 	}
@@ -146,6 +158,7 @@ func (s Setup) check() error {
 
 // close gives up what New would have taken over.
 func (s Setup) close() error {
+	s.Invite.Close()
 	var errs []error
 	for _, l := range append([]*Lane{s.Control, s.StreamLane}, s.Bulk...) {
 		if l != nil {
@@ -230,6 +243,9 @@ func (c *Conn) log() {
 	level := slog.LevelInfo
 	if c.reason != "" {
 		args = append(args, "reason", c.reason)
+	}
+	if why := c.ipc.reason(); why != nil && c.mode != ModePlain {
+		args = append(args, "no_ipc", why)
 	}
 	args = append(args, c.logTLS()...)
 	c.d.cfg.Logger.Log(logContext, level, "gdrpc: connection", args...)

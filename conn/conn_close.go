@@ -190,6 +190,7 @@ func (c *Conn) finishLanes() {
 		c.closeBulk()
 		c.dropOffers()
 	}
+	c.ipc.close()
 	c.d.release()
 }
 

@@ -31,6 +31,7 @@ type Domain struct {
 	blocks *gpubuf.Pool // host memory: staging blocks, lanes' own blocks
 
 	regions registrations
+	ipc     ipcDomain
 
 	mu     sync.Mutex
 	users  int  // Conns, and Lanes that no Conn has yet; guarded by mu
@@ -138,7 +139,7 @@ func (d *Domain) release() {
 // teardown frees in the order of the object tree. It copes with a half-opened
 // domain.
 func (d *Domain) teardown() error {
-	errs := []error{d.regions.close()}
+	errs := []error{d.ipc.close(), d.regions.close()}
 	if d.blocks != nil {
 		errs = append(errs, d.blocks.Close())
 	}

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -16,6 +17,11 @@ type Landing struct {
 	size   int64
 	staged bool   // chunks go through staging blocks
 	chunk  uint32 // bytes of one message at most
+	place  Place  // of the source in shared memory; zero if it is in none
+	path   Path   // written before done is closed
+
+	begin   chan struct{} // of a landing with a place: closed when its source is ready
+	claimed atomic.Bool   // a Wait reads the source from its place
 
 	// Guarded by bulkRecv.mu of the lane.
 	unwait func() bool // stops waiting for dst's event; nil if nothing is waited for
@@ -45,7 +51,14 @@ const OfferStaged OfferFlags = 2
 // landing fails if the event does. Land does not block; it always
 // returns a Landing, whose Wait tells of any failure.
 func (c *Conn) Land(token Token, flags OfferFlags, dst *gpubuf.Slice) *Landing {
-	l := &Landing{c: c, token: token, done: make(chan struct{}), consumed: make(chan struct{})}
+	return c.LandFrom(token, flags, Place{}, dst)
+}
+
+// LandFrom is Land for an offer with a place. If both processes share memory,
+// the bytes are copied from there, once, by the goroutine that calls Wait:
+// without Wait nothing moves.
+func (c *Conn) LandFrom(token Token, flags OfferFlags, from Place, dst *gpubuf.Slice) *Landing {
+	l := &Landing{c: c, token: token, place: from, path: PathSoft, done: make(chan struct{}), consumed: make(chan struct{})}
 	ref, err := dst.TryRef()
 	if err == nil {
 		l.dst, l.size = ref, ref.Len()
@@ -66,6 +79,7 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 		return nil
 	}
 	l.plan(flags)
+	l.planIPC()
 	if e := l.dst.Event(); e != nil {
 		return c.recv.await(l, e, flags)
 	}
@@ -98,6 +112,9 @@ func (l *Landing) Wait(ctx context.Context) error {
 		return l.err
 	default:
 	}
+	if l.begin != nil && l.claimed.CompareAndSwap(false, true) {
+		l.readPlace(ctx)
+	}
 	select {
 	case <-l.done:
 	case <-ctx.Done():
@@ -113,7 +130,7 @@ func (l *Landing) Wait(ctx context.Context) error {
 func (l *Landing) Consumed() <-chan struct{} { return l.consumed }
 
 // Path returns how the bytes moved. It is valid after Wait returned nil.
-func (l *Landing) Path() Path { return PathSoft }
+func (l *Landing) Path() Path { return l.path }
 
 // end notes the outcome. bulkRecv.mu is held.
 func (l *Landing) end(err error) {
@@ -123,6 +140,7 @@ func (l *Landing) end(err error) {
 	l.ended, l.err = true, err
 	if err == nil {
 		l.c.stats.landings.Add(1)
+		l.c.stats.byPath[l.path].Add(1)
 		l.c.stats.bytesLanded.Add(uint64(l.size))
 	} else {
 		l.c.stats.landingsFailed.Add(1)

@@ -12,6 +12,12 @@ func (b *bulkRecv) start(l *Landing, flags OfferFlags) error {
 	switch {
 	case flags&OfferPending != 0:
 		return b.want(l)
+	case l.begin != nil:
+		if err := b.expect(l); err != nil {
+			return err
+		}
+		close(l.begin)
+		return nil
 	case flags&OfferPushed != 0 && c.eager != nil:
 		if err := b.expect(l); err != nil {
 			return err

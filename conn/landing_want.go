@@ -47,6 +47,10 @@ func (b *bulkRecv) ready(token Token, status bulkStatus) {
 			b.stop(l, fmt.Errorf("waiting for the source: %v", status))
 			continue
 		}
+		if l.begin != nil {
+			close(l.begin) // its bytes are read from shared memory
+			continue
+		}
 		b.queue(l)
 	}
 }

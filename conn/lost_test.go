@@ -47,7 +47,7 @@ func TestHold(t *testing.T) {
 		require.NoError(t, client.Close())
 		synctest.Wait() // whatever Close does, it has done
 		dst := alloc(t, pool, 300000)
-		require.NoError(t, client.Land(o.Token(), o.Flags(), dst).Wait(t.Context()))
+		require.NoError(t, client.LandFrom(o.Token(), o.Flags(), server.Place(o), dst).Wait(t.Context()))
 		requireBytes(t, want, dst)
 		client.Unhold()
 		<-client.ending.done

@@ -26,6 +26,8 @@ type Offer struct {
 	gone      bool               // drained is closed; guarded by mu
 	asking    map[*Conn]struct{} // whose peers wait for the event; guarded by mu
 	leased    bool               // ends with its last Conn; guarded by mu
+	board     *board             // that place is on; nil if on none; guarded by mu
+	place     Place              // guarded by mu
 	timer     *time.Timer
 	ended     chan struct{} // closed when withdrawn
 	drained   chan struct{} // closed when withdrawn and not read any more
@@ -77,7 +79,8 @@ func (o *Offer) Lease(d time.Duration) {
 }
 
 // Withdraw ends the offer on every Conn: later requests for it are refused,
-// open ones are aborted. It does not wait; Drained does.
+// open ones are aborted, and bytes that a process of this host reads from now on
+// are not taken for the offer's. It does not wait; Drained does.
 func (o *Offer) Withdraw() {
 	o.mu.Lock()
 	if o.withdrawn {
@@ -85,6 +88,7 @@ func (o *Offer) Withdraw() {
 		return
 	}
 	o.withdrawn = true
+	o.retract()
 	close(o.ended)
 	conns := o.conns
 	o.conns = nil
@@ -215,6 +219,7 @@ func (c *Conn) AddOffer(o *Offer) error {
 		c.offers.remove(o.token)
 		return err
 	}
+	c.placed(o)
 	return nil
 }
 

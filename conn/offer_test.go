@@ -42,7 +42,7 @@ func TestOfferWithdraw(t *testing.T) {
 				dst := alloc(t, pool, 24<<20)
 				for range 3 {
 					o := offer(t, client, s)
-					l := server.Land(o.Token(), o.Flags(), dst)
+					l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), dst)
 					for served := client.Stats().BytesServed; client.Stats().BytesServed == served; {
 						runtime.Gosched()
 					}
@@ -85,7 +85,7 @@ func TestOfferLinger(t *testing.T) {
 			_, err := client.Read(make([]byte, 1))
 			require.Equal(t, io.EOF, err)
 			dst := alloc(t, pool, 3<<20)
-			require.NoError(t, client.Land(o.Token(), o.Flags(), dst).Wait(soon(t)))
+			require.NoError(t, client.LandFrom(o.Token(), o.Flags(), server.Place(o), dst).Wait(soon(t)))
 			requireBytes(t, want, dst)
 			client.Release(o.Token())
 			<-o.Drained()
@@ -152,7 +152,7 @@ func TestOfferMany(t *testing.T) {
 				size := i*i*1111 + i
 				s, want := filled(t, pool, size, byte(i))
 				f := flight{o: offer(t, from, s), dst: alloc(t, pool, size), want: want}
-				f.l = to.Land(f.o.Token(), f.o.Flags(), f.dst)
+				f.l = to.LandFrom(f.o.Token(), f.o.Flags(), from.Place(f.o), f.dst)
 				all = append(all, f)
 			}
 			for _, f := range all {

@@ -53,7 +53,32 @@ func stripedPair(t testing.TB, cfg *Config) (client, server *Conn) { return join
 func joinedPair(t testing.TB, cfg *Config, bulk int) (client, server *Conn) {
 	t.Helper()
 	d := newDomain(t, cfg)
-	setups := [2]Setup{}
+	return newPair(t, d, joinedSetups(t, d, bulk))
+}
+
+// ipcPair is a pair in mode soft-joined that shares memory.
+func ipcPair(t testing.TB, cfg *Config) (client, server *Conn) {
+	t.Helper()
+	d := newDomain(t, cfg)
+	setups := joinedSetups(t, d, 1)
+	invite(t, d, &setups)
+	client, server = newPair(t, d, setups)
+	require.NoError(t, client.AwaitIPC(soon(t)))
+	require.NoError(t, server.AwaitIPC(soon(t)))
+	return client, server
+}
+
+// invite has the two sides share memory, as a handshake does.
+func invite(t testing.TB, d *Domain, setups *[2]Setup) {
+	t.Helper()
+	inv, err := d.Invite()
+	require.NoError(t, err)
+	to := inv.IPC()
+	setups[0].IPC, setups[1].Invite = &to, inv
+}
+
+func joinedSetups(t testing.TB, d *Domain, bulk int) (setups [2]Setup) {
+	t.Helper()
 	stream := socketPair(t)
 	for i := range setups {
 		setups[i] = Setup{Stream: stream[i], Mode: ModeSoftJoined, Client: i == 0, Gdrpc: true, Peer: d.Limits()}
@@ -74,7 +99,7 @@ func joinedPair(t testing.TB, cfg *Config, bulk int) (client, server *Conn) {
 			}
 		}
 	}
-	return newPair(t, d, setups)
+	return setups
 }
 
 // sharedPair is a pair in mode soft-shared: everything on one socket.
@@ -141,6 +166,7 @@ var pairs = []struct {
 	{"soft-joined", tcpPair},
 	{"striped", stripedPair},
 	{"soft-shared", sharedPair},
+	{"ipc", ipcPair},
 }
 
 // greet sends the HTTP/2 preface from client to server, so that attachments may

@@ -33,8 +33,8 @@ func TestReady(t *testing.T) {
 			s, _ := filled(t, pool, 1<<20, 1)
 			o, e := pending(t, client, s)
 			a, b := alloc(t, pool, 1<<20), alloc(t, pool, 1<<20)
-			first := server.Land(o.Token(), o.Flags(), a)
-			second := server.Land(o.Token(), o.Flags(), b)
+			first := server.LandFrom(o.Token(), o.Flags(), client.Place(o), a)
+			second := server.LandFrom(o.Token(), o.Flags(), client.Place(o), b)
 			// Another landing goes on meanwhile, and shows that the Wants
 			// before it were handled.
 			other, want := filled(t, pool, 300000, 2)
@@ -48,7 +48,7 @@ func TestReady(t *testing.T) {
 			require.NoError(t, second.Wait(soon(t)))
 			requireBytes(t, late, a)
 			requireBytes(t, late, b)
-			third := server.Land(o.Token(), o.Flags(), a) // ready by now
+			third := server.LandFrom(o.Token(), o.Flags(), client.Place(o), a) // ready by now
 			require.NoError(t, third.Wait(soon(t)))
 			<-third.Consumed()
 			o.Withdraw()
@@ -79,7 +79,7 @@ func TestReadyNever(t *testing.T) {
 			greet(t, client, server)
 			s, _ := filled(t, pool, 100, 1)
 			o, e := pending(t, client, s)
-			l := server.Land(o.Token(), o.Flags(), alloc(t, pool, 100))
+			l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), alloc(t, pool, 100))
 			tc.act(o, e, l)
 			require.ErrorContains(t, l.Wait(soon(t)), tc.err)
 			<-l.Consumed()
@@ -100,7 +100,7 @@ func TestReadyTakesItsTime(t *testing.T) {
 		s, want := filled(t, pool, 100000, 1)
 		o, e := pending(t, client, s)
 		dst := alloc(t, pool, 100000)
-		l := server.Land(o.Token(), o.Flags(), dst)
+		l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), dst)
 		time.Sleep(24 * time.Hour)
 		e.Fire(nil)
 		require.NoError(t, l.Wait(t.Context()))

@@ -14,6 +14,14 @@ type Stats struct {
 	// is encrypted above the Conn; both sides permit it.
 	PlaintextAttachments bool
 
+	// IPC tells why attachments do not move by shared memory; empty if they
+	// can, or if that is not settled yet. NotIPC tells why the last landing
+	// that went another way did so; empty if none did.
+	IPC, NotIPC string
+
+	// ByPath counts the landings that ended well by the path that they took.
+	ByPath [PathGDR + 1]uint64
+
 	OffersOpen     int    // offers that the peer may ask for now
 	Landings       uint64 // landings that ended well
 	LandingsFailed uint64 // landings that failed or were cancelled
@@ -27,6 +35,9 @@ type Stats struct {
 // counters are the numbers behind Stats.
 type counters struct {
 	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, sends atomic.Uint64
+
+	byPath [PathGDR + 1]atomic.Uint64
+	notIPC atomic.Pointer[string]
 }
 
 // Stats returns a snapshot.
@@ -44,6 +55,15 @@ func (c *Conn) Stats() Stats {
 		Unclaimed:      c.stats.unclaimed.Load(),
 	}
 	s.TLS, s.PlaintextAttachments = c.tlsVersion(), c.plaintext()
+	for i := range s.ByPath {
+		s.ByPath[i] = c.stats.byPath[i].Load()
+	}
+	if why := c.ipc.reason(); why != nil {
+		s.IPC = why.Error()
+	}
+	if why := c.stats.notIPC.Load(); why != nil {
+		s.NotIPC = *why
+	}
 	if err := c.Offload(); err != nil {
 		s.Offload = err.Error()
 	}

@@ -44,7 +44,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string) (*conn.Conn,
 func (d *Dialer) settle(ctx context.Context, sock net.Conn, w way) (*conn.Conn, error) {
 	res, err := d.shake(ctx, sock, w)
 	if err == nil {
-		return d.agreed(sock, w, res)
+		return d.agreed(ctx, sock, w, res)
 	}
 	sock.Close()
 	var busy *handshake.BusyError
@@ -126,10 +126,13 @@ func (d *Dialer) plain(sock net.Conn, reason string, firstRead func([]byte)) (*c
 }
 
 // agreed makes the Conn that the handshake agreed on.
-func (d *Dialer) agreed(sock net.Conn, w way, res *handshake.Result) (*conn.Conn, error) {
+func (d *Dialer) agreed(ctx context.Context, sock net.Conn, w way, res *handshake.Result) (*conn.Conn, error) {
 	best, reason := conn.PathInline, res.Reason
 	if res.Mode != conn.ModePlain {
-		best, reason = conn.PathSoft, "the lanes run over TCP"
+		best, reason = conn.PathSoft, "the lanes run over TCP; no shared memory: "+res.NoIPC
+		if res.IPC != nil {
+			best, reason = conn.PathIPC, "the lanes run over TCP, the memory is shared"
+		}
 	}
 	if err := d.reachable(best, reason); err != nil {
 		sock.Close()
@@ -146,6 +149,13 @@ func (d *Dialer) agreed(sock net.Conn, w way, res *handshake.Result) (*conn.Conn
 		return nil, err
 	}
 	d.failures.clear(w.remote)
+	if d.domain.Config().Require != conn.PathIPC {
+		return c, nil
+	}
+	if err := c.AwaitIPC(ctx); err != nil {
+		c.Close()
+		return nil, &requireError{want: conn.PathIPC, best: conn.PathSoft, reason: err.Error()}
+	}
 	return c, nil
 }
 

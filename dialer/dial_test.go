@@ -11,6 +11,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/internal/handshake"
+	"github.com/gdrpc/gdrpc/listener"
 	"github.com/stretchr/testify/require"
 )
 
@@ -240,6 +241,7 @@ func TestEnds(t *testing.T) {
 // and what to do.
 func TestRequire(t *testing.T) {
 	l := listen(t)
+	off := listenWith(t, listener.Config{Conn: conn.Config{Logger: quiet.Logger, NoIPC: true}})
 	plain := serve(t, plainServer(settings))
 	tests := []struct {
 		name string
@@ -248,8 +250,10 @@ func TestRequire(t *testing.T) {
 		text string
 	}{
 		{"soft, met", conn.PathSoft, l.Addr().String(), ""},
+		{"ipc, met", conn.PathIPC, l.Addr().String(), ""},
+		{"ipc, switched off there", conn.PathIPC, off.Addr().String(), "path ipc is required, soft is the best that can be had: the lanes run over TCP; no shared memory: switched off on the peer's side, or unknown there; run both sides on one host, as one user and in one network namespace, without conn.Config.NoIPC, or lower Config.Require"},
 		{"inline, met", conn.PathInline, plain.Addr().String(), ""},
-		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, soft is the best that can be had: the lanes run over TCP; use a verbs device on both sides (conn.Config.Device), or lower Config.Require"},
+		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, ipc is the best that can be had: the lanes run over TCP, the memory is shared; use a verbs device on both sides (conn.Config.Device), or lower Config.Require"},
 		{"soft, no gdrpc", conn.PathSoft, plain.Addr().String(), "the answer is an HTTP/2 SETTINGS frame: not a gdrpc peer; serve the address with gdrpc's listener, or lower Config.Require"},
 	}
 	for _, tt := range tests {

@@ -31,7 +31,10 @@ type requireError struct {
 // Error implements error.
 func (e *requireError) Error() string {
 	remedy := "serve the address with gdrpc's listener"
-	if e.best >= conn.PathSoft {
+	switch {
+	case e.want == conn.PathIPC && e.best == conn.PathSoft:
+		remedy = "run both sides on one host, as one user and in one network namespace, without conn.Config.NoIPC"
+	case e.best >= conn.PathSoft:
 		remedy = "use a verbs device on both sides (conn.Config.Device)"
 	}
 	return fmt.Sprintf("path %v is required, %v is the best that can be had: %s; %s, or lower Config.Require",

@@ -57,7 +57,12 @@ func (d *Dialer) dialTest(t *testing.T, addr string) (*conn.Conn, error) {
 // listen starts a gdrpc listener.
 func listen(t *testing.T) *listener.Listener {
 	t.Helper()
-	l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: quiet})
+	return listenWith(t, listener.Config{Conn: quiet})
+}
+
+func listenWith(t *testing.T, cfg listener.Config) *listener.Listener {
+	t.Helper()
+	l, err := listener.Listen("tcp", "127.0.0.1:0", &cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l

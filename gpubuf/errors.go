@@ -20,6 +20,8 @@ var (
 	ErrFreed = errors.New("slice already freed")
 	// ErrInvalidSlice: a nil or zero Slice, which this package did not make.
 	ErrInvalidSlice = errors.New("not a slice of a pool or of Wrap")
+	// ErrInUse: another process may still use the memory.
+	ErrInUse = errors.New("in use by another process")
 	// ErrNotSupported: this platform, build or device cannot do it.
 	ErrNotSupported = errors.New("not supported")
 	// ErrNoDevice: there is no such device, or no driver for it.

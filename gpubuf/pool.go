@@ -190,17 +190,26 @@ func (p *Pool) shut() ([]*Region, error) {
 func (p *Pool) releaseAll(regions []*Region) error {
 	var errs []error
 	for _, r := range regions {
-		if err := r.release(); err != nil {
+		if err := r.release(func(err error) { p.discharge(r, err) }); err != nil {
 			errs = append(errs, err) // stays charged: the device still has it
 			continue
 		}
-		p.mu.Lock()
-		p.charged[r.share] -= r.Size()
-		p.reserved -= r.Size()
-		p.starved = false
-		p.mu.Unlock()
+		p.discharge(r, nil)
 	}
 	return errors.Join(errs...)
+}
+
+// discharge accounts for a region that the device took back, unless it failed
+// to.
+func (p *Pool) discharge(r *Region, err error) {
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.charged[r.share] -= r.Size()
+	p.reserved -= r.Size()
+	p.starved = false
 }
 
 // giveBack frees an extent whose last reference is gone, and counts handles

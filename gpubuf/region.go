@@ -30,9 +30,10 @@ type Region struct {
 	extents *extentMap // guarded by the pool's mu; nil if wrapped
 
 	mu       sync.Mutex
-	released bool   // guarded by mu
-	hooks    []hook // guarded by mu
-	hookIDs  uint64 // guarded by mu
+	released bool              // guarded by mu
+	hooks    []hook            // guarded by mu
+	hookIDs  uint64            // guarded by mu
+	keep     []<-chan struct{} // what the memory must outlive; guarded by mu
 }
 
 // hook is a function to call before the region's memory is freed.
@@ -69,6 +70,12 @@ func (r *Region) Device() Device { return r.device }
 // HostBytes is the whole region where the host may touch it (KindHost), else
 // nil. The bytes belong to the holders of the slices that lie there.
 func (r *Region) HostBytes() []byte { return r.memory.HostBytes() }
+
+// Shared reports whether other processes of the host can open the region.
+func (r *Region) Shared() bool {
+	_, ok := r.memory.(SharedMemory)
+	return ok && !r.closed
+}
 
 // Share returns what another process of the host needs to open the region; the
 // caller closes its File. It fails with ErrNotSupported if the device cannot
@@ -137,12 +144,40 @@ func (r *Region) nextHook() func() {
 	return f
 }
 
+// KeepUntil has the region's memory freed no earlier than when done is closed,
+// because something outside the program may still use it. Only functions of
+// OnRelease call it. Whoever gives the region back does not wait, and gets
+// ErrInUse.
+func (r *Region) KeepUntil(done <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keep = append(r.keep, done)
+}
+
 // release runs the functions of OnRelease and frees the memory. The pool calls
-// it once, without its lock, on a region that it has taken out of its lists.
-func (r *Region) release() error {
+// it once, without its lock, on a region that it has taken out of its lists. If
+// the memory must be kept, the error is ErrInUse, and later is called with
+// the device's own error when it has been freed.
+func (r *Region) release(later func(error)) error {
 	for f := r.nextHook(); f != nil; f = r.nextHook() {
 		f()
 	}
+	r.mu.Lock()
+	keep := r.keep
+	r.mu.Unlock()
+	if len(keep) == 0 {
+		return r.free()
+	}
+	go func() {
+		for _, done := range keep {
+			<-done
+		}
+		later(r.free())
+	}()
+	return fmt.Errorf("gpubuf: free region %d (%d bytes): %w; it is freed when that has ended", r.id, r.Size(), ErrInUse)
+}
+
+func (r *Region) free() error {
 	r.tracked.Done()
 	if err := r.memory.Free(); err != nil {
 		return fmt.Errorf("gpubuf: free region %d (%d bytes): %w", r.id, r.Size(), err)

@@ -61,9 +61,16 @@ var _ Event = (*wrapping)(nil)
 func (w *wrapping) giveBack(_ *extent, handles int64) {
 	w.slices.Add(-handles)
 	go func() {
-		w.err = w.region.release()
-		close(w.done)
+		if err := w.region.release(w.end); !errors.Is(err, ErrInUse) {
+			w.end(err)
+		}
 	}()
+}
+
+// end fires the event.
+func (w *wrapping) end(err error) {
+	w.err = err
+	close(w.done)
 }
 
 // Done implements Event.

@@ -81,11 +81,11 @@ func TestOnePort(t *testing.T) {
 			}
 			if s.Listener != nil {
 				st := s.Listener.Stats()
-				require.EqualValues(t, 1, st.SoftJoined)
+				require.EqualValues(t, 2, st.SoftJoined)
 				require.EqualValues(t, 1, st.SoftShared)
 				require.EqualValues(t, 1, st.Plain)
 				require.EqualValues(t, 2, st.Original)
-				require.EqualValues(t, 2, st.Joins)
+				require.EqualValues(t, 4, st.Joins)
 			}
 		})
 	}

@@ -33,6 +33,9 @@ var matrix = map[rig.ClientKind]map[rig.ServerKind]carriage{
 	rig.GdrpcClient: {
 		rig.GdrpcServer: lanes, rig.GdrpcServerOnNet: inMessage, rig.StockOnListener: unread, rig.StockServer: inField,
 	},
+	rig.MemoryClient: {
+		rig.GdrpcServer: lanes, rig.GdrpcServerOnNet: inMessage, rig.StockOnListener: unread, rig.StockServer: inField,
+	},
 	rig.SharedClient: {
 		rig.GdrpcServer: lanes, rig.GdrpcServerOnNet: inMessage, rig.StockOnListener: unread, rig.StockServer: inField,
 	},
@@ -181,6 +184,9 @@ func wantGot(c *rig.Client, s *rig.Server, list []rig.Payload) []string {
 }
 
 func wantGdrpc(c *rig.Client, s *rig.Server, list []rig.Payload) []string {
+	if matrix[c.Kind][s.Kind] == lanes && c.Kind == rig.MemoryClient {
+		return paths(list, "inline", "ipc")
+	}
 	if matrix[c.Kind][s.Kind] == lanes {
 		return paths(list, "inline", "soft")
 	}
@@ -204,6 +210,7 @@ func paths(list []rig.Payload, small, large string) []string {
 // the reason why there is no better one.
 var modes = map[rig.ClientKind]struct{ mode, reason string }{
 	rig.GdrpcClient:  {"soft-joined", ""},
+	rig.MemoryClient: {"soft-joined", ""},
 	rig.SharedClient: {"soft-shared", "joins refused: "},
 	rig.PlainClient:  {"plain", "joins refused: "},
 }

@@ -17,7 +17,7 @@ type memory struct {
 	tracked *leak.Object
 }
 
-var _ gpubuf.Memory = (*memory)(nil)
+var _ gpubuf.SharedMemory = (*memory)(nil)
 
 // Base is the device address of the first byte. A host access of it faults.
 func (m *memory) Base() gpubuf.DevicePtr { return m.twin.base() }
@@ -27,6 +27,15 @@ func (m *memory) Size() int64 { return m.size }
 
 // HostBytes is nil: the host may not touch a GPU's memory.
 func (m *memory) HostBytes() []byte { return nil }
+
+// Share implements gpubuf.SharedMemory.
+func (m *memory) Share() (gpubuf.Share, error) {
+	f, err := m.twin.share()
+	if err != nil {
+		return gpubuf.Share{}, fmt.Errorf("%s: share (%d bytes): %w", m.device.name, m.size, err)
+	}
+	return gpubuf.Share{Kind: gpubuf.KindEmu, Size: m.size, File: f}, nil
+}
 
 // Free waits for the copies that are under way and frees the memory. Calling
 // it again is an error.

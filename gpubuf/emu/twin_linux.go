@@ -3,6 +3,7 @@ package emu
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/gpubuf/internal/hostmap"
@@ -14,51 +15,46 @@ import (
 type twin struct {
 	device *hostmap.Mapping
 	bytes  []byte
-	// fd is the memfd that holds the bytes. It stays open for as long as the
+	// file is the memfd that holds the bytes. It stays open for as long as the
 	// memory lives, so that the memory can be shared with another process;
 	// it is sealed against resizing, so that neither can make the other fault.
-	fd int
+	file *os.File
 }
 
 // probe says whether this system can emulate a device.
 func probe() error { return nil }
 
 func newTwin(name string, size int64) (*twin, error) {
-	fd, err := unix.MemfdCreate("gdrpc-"+name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := hostmap.NewMemfd(name, size)
 	if err != nil {
-		return nil, systemError("memfd_create", err)
+		return nil, err
 	}
-	t := &twin{fd: fd}
+	t := &twin{file: f}
 	if err := t.open(size); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
 }
 
-// open sizes and maps the memfd. What it leaves when it fails, close undoes.
+// open maps the memfd. What it leaves when it fails, close undoes.
 func (t *twin) open(size int64) error {
-	if err := unix.Ftruncate(t.fd, size); err != nil {
-		return systemError("ftruncate", err)
-	}
-	seals := unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(uintptr(t.fd), unix.F_ADD_SEALS, seals); err != nil {
-		return systemError("F_ADD_SEALS", err)
-	}
-	b, err := unix.Mmap(t.fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	b, err := unix.Mmap(int(t.file.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return systemError("mmap", err)
+		if errors.Is(err, unix.ENOMEM) {
+			err = fmt.Errorf("%w (%w)", gpubuf.ErrOutOfMemory, err)
+		}
+		return fmt.Errorf("mmap: %w", err)
 	}
 	t.bytes = b
+	if err := hostmap.SealWrites(t.file); err != nil {
+		return err
+	}
 	t.device, err = hostmap.Reserve(size)
 	return err
 }
 
-func systemError(op string, err error) error {
-	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("%s: %w (%w)", op, gpubuf.ErrOutOfMemory, err)
-	}
-	return fmt.Errorf("%s: %w", op, err)
-}
+// share returns a descriptor of its own for the memory.
+func (t *twin) share() (*os.File, error) { return hostmap.Dup(t.file) }
 
 func (t *twin) base() gpubuf.DevicePtr { return t.device.Base() }
 
@@ -70,5 +66,5 @@ func (t *twin) close() error {
 	if t.device != nil {
 		err = errors.Join(err, t.device.Unmap())
 	}
-	return errors.Join(err, unix.Close(t.fd))
+	return errors.Join(err, t.file.Close())
 }

@@ -4,6 +4,7 @@ package emu
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -19,5 +20,7 @@ func probe() error {
 func newTwin(string, int64) (*twin, error) { return nil, probe() }
 
 func (*twin) base() gpubuf.DevicePtr { return 0 }
+
+func (*twin) share() (*os.File, error) { return nil, probe() }
 
 func (*twin) close() error { return nil }

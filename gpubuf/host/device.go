@@ -14,8 +14,9 @@ const name = "host"
 
 // Device is host memory. All methods may be called from any goroutine.
 type Device struct {
-	space *hostmap.Space
-	heap  func(b []byte) bool // hostmap.HeapDetector's
+	space  *hostmap.Space
+	heap   func(b []byte) bool // hostmap.HeapDetector's
+	shared bool                // allocations lie in memfds
 
 	mu     sync.Mutex
 	count  int  // allocations that exist or are being made; guarded by mu
@@ -44,6 +45,9 @@ func (d *Device) Alloc(size int64) (gpubuf.Memory, error) {
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, fmt.Errorf("%s: alloc (%d bytes): %w", name, size, gpubuf.ErrClosed)
+	}
+	if d.shared {
+		return d.allocShared(size)
 	}
 	m, err := hostmap.Map(size)
 	if err != nil {

@@ -15,6 +15,12 @@ func TestConformance(t *testing.T) {
 	gpubuftest.RunPool(t, newDevice)
 }
 
+func TestSharedConformance(t *testing.T) {
+	newDevice := func(*testing.T) gpubuf.Device { return host.NewShared() }
+	gpubuftest.RunDevice(t, newDevice)
+	gpubuftest.RunPool(t, newDevice)
+}
+
 func TestFreeTwice(t *testing.T) {
 	d := host.New()
 	m, err := d.Alloc(2 << 20)

@@ -14,6 +14,10 @@
 // be registered with a NIC. A DevicePtr of this device is the host address, and
 // HostBytes is the memory itself.
 //
+// NewShared is the same in memfds, which other processes of the host can be
+// given to read: sealed against resizing, and against writing by anybody else.
+// A View is such memory of another process, a Board words that it watches.
+//
 // # Limitations
 //
 // The memory is pageable until something pins it. There is no capacity: the

@@ -101,6 +101,7 @@ func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
 	res.hook = d.Hook
 	res.SameHost = d.Self.sameHost(hello, roleServer, nonce)
 	res.Plaintext = d.Self.plaintext(hello)
+	res.IPC, res.NoIPC = d.Self.invitedBy(hello, nonce)
 	return res, nil
 }
 

@@ -23,6 +23,7 @@ const (
 	featureSoftShared = 1 << 1
 	featureReady      = 1 << 2 // Want and Ready
 	featureConnEnd    = 1 << 3
+	featureIPC        = 1 << 4 // memory that two processes of one host share
 )
 
 // MaxBulkJoins is the most bulk lanes of one connection.
@@ -43,6 +44,7 @@ type Self struct {
 	Providers   []string // best first
 	MemoryKinds []string // reached by lanes without staging
 	Plaintext   bool     // conn.Config.AllowPlaintextAttachments
+	IPC         bool     // memory may be shared with a process of this host and user
 
 	BulkJoins int      // bulk lanes that may be joined, at most MaxBulkJoins; 0: no joins at all
 	Shared    bool     // lanes may share the bootstrap connection
@@ -61,6 +63,7 @@ func SelfOf(d *conn.Domain) Self {
 	return Self{
 		Limits: d.Limits(), Providers: []string{provider}, MemoryKinds: []string{"host"},
 		Plaintext: d.Config().AllowPlaintextAttachments,
+		IPC:       d.SharesMemory(),
 		boot:      bootID(),
 	}
 }
@@ -73,6 +76,9 @@ func (s *Self) features() uint64 {
 	}
 	if s.Shared {
 		bits |= featureSoftShared
+	}
+	if s.IPC {
+		bits |= featureIPC
 	}
 	return bits
 }

@@ -15,6 +15,13 @@ type Result struct {
 
 	Plaintext bool // both sides have AllowPlaintextAttachments
 
+	// Invite, on the server's side and the caller's to close, or IPC, on the
+	// client's, is set where the two sides may share memory; else NoIPC tells
+	// why not.
+	Invite *conn.Invite
+	IPC    *conn.IPC
+	NoIPC  string
+
 	// The attached lanes of ModeSoftJoined, the caller's to close.
 	Control Lane
 	Bulk    []Lane
@@ -56,10 +63,13 @@ func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 		Socket: stream,
 
 		PlaintextAttachments: r.Plaintext,
+
+		Invite: r.Invite, IPC: r.IPC, NoIPC: r.NoIPC,
 	}
 	if r.Mode == conn.ModeSoftShared {
 		lanes, err := r.shared.attach(r.hook, stream)
 		if err != nil {
+			r.Invite.Close()
 			return conn.Setup{}, err
 		}
 		s.StreamLane, s.Control, s.Bulk = lanes[0], lanes[1], lanes[2:]
@@ -78,6 +88,7 @@ func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 
 // CloseSetup closes what a Setup holds that does not get as far as conn.New.
 func CloseSetup(s conn.Setup) error {
+	s.Invite.Close()
 	for _, l := range append(s.Bulk, s.Control, s.StreamLane) {
 		if l != nil {
 			l.Close()
@@ -89,8 +100,9 @@ func CloseSetup(s conn.Setup) error {
 	return s.Stream.Close()
 }
 
-// Close closes the lanes.
+// Close closes the lanes and the invitation.
 func (r *Result) Close() {
+	r.Invite.Close()
 	if r.Control != nil {
 		r.Control.Close()
 	}

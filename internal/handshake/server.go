@@ -16,7 +16,8 @@ import (
 type Server struct {
 	Self    Self
 	NewLane NewLane
-	Hook    Hook // nil outside tests
+	Invite  Invite // nil: no memory is shared
+	Hook    Hook   // nil outside tests
 
 	sessions sessions
 	rand     io.Reader // nil: crypto/rand
@@ -58,9 +59,13 @@ type serverDialogue struct {
 	link
 	lanes  laneSet
 	shared *sharedLanes
+
+	invited *conn.Invite
+	noIPC   string
 }
 
 func (d *serverDialogue) close() {
+	d.invited.Close()
 	d.lanes.close()
 	d.shared.close()
 }
@@ -76,6 +81,9 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 	}
 	ses, reason := d.open(hello)
 	defer d.end(ses)
+	if reason == "" {
+		d.invite(hello)
+	}
 	if err := d.write(stepHello, TypeHello, d.answer(nonce, ses)); err != nil {
 		return nil, err
 	}
@@ -87,6 +95,7 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 	res.hook = d.Hook
 	res.SameHost = d.Self.sameHost(hello, roleClient, nonce)
 	res.Plaintext = d.Self.plaintext(hello)
+	res.Invite, res.NoIPC = d.invited, d.noIPC
 	return res, nil
 }
 
@@ -125,6 +134,7 @@ func (d *serverDialogue) answer(clientNonce []byte, s *session) *wirepb.Hello {
 		h.SessionId, h.SessionSecret = s.id[:], s.key[:]
 		h.AdvertisedAddresses = d.Self.Advertise
 	}
+	h.Ipc = d.invitation()
 	return h
 }
 

@@ -37,5 +37,6 @@ const (
 	stepDialDirect   = "dialling the %v lane's socket at the advertised address"
 	stepAttachLane   = "attaching the %v lane"
 	stepAttachShared = Step("attaching the shared lanes")
+	stepInvite       = Step("preparing the Unix socket")
 	stepRelease      = Step("returning the connection")
 )

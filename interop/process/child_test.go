@@ -91,7 +91,7 @@ func throw(t *testing.T, n int) round {
 	dice := rig.Random(t, n)
 	size := func() int64 { return 1<<20 + dice.Int64N(12<<20) }
 	r := round{calls: 1 + dice.IntN(8), after: time.Duration(dice.Int64N(int64(12 * time.Millisecond)))}
-	r.kind = []rig.ClientKind{rig.GdrpcClient, rig.GdrpcClient, rig.SharedClient}[dice.IntN(3)]
+	r.kind = []rig.ClientKind{rig.GdrpcClient, rig.MemoryClient, rig.MemoryClient, rig.SharedClient}[dice.IntN(4)]
 	r.bulk = 1 + dice.IntN(4)
 	way := dice.IntN(3)
 	if way != 0 {

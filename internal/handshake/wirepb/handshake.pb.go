@@ -39,6 +39,7 @@ type Hello struct {
 	SessionSecret       []byte                 `protobuf:"bytes,10,opt,name=session_secret,json=sessionSecret,proto3" json:"session_secret,omitempty"`                   // server only; 32 bytes
 	AdvertisedAddresses []string               `protobuf:"bytes,11,rep,name=advertised_addresses,json=advertisedAddresses,proto3" json:"advertised_addresses,omitempty"` // server only; where joins reach this very server
 	BulkJoins           uint32                 `protobuf:"varint,12,opt,name=bulk_joins,json=bulkJoins,proto3" json:"bulk_joins,omitempty"`                              // bulk lanes that may be joined at most; 0: 1
+	Ipc                 *Ipc                   `protobuf:"bytes,13,opt,name=ipc,proto3" json:"ipc,omitempty"`                                                            // server only; where a client of the same host finds its memory
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -157,6 +158,74 @@ func (x *Hello) GetBulkJoins() uint32 {
 	return 0
 }
 
+func (x *Hello) GetIpc() *Ipc {
+	if x != nil {
+		return x.Ipc
+	}
+	return nil
+}
+
+// Ipc names the server's Unix socket and what the client proves itself with.
+type Ipc struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Socket        string                 `protobuf:"bytes,1,opt,name=socket,proto3" json:"socket,omitempty"` // abstract name, without its leading zero byte
+	Id            []byte                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`         // 16 bytes
+	Secret        []byte                 `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"` // 32 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ipc) Reset() {
+	*x = Ipc{}
+	mi := &file_handshake_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ipc) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ipc) ProtoMessage() {}
+
+func (x *Ipc) ProtoReflect() protoreflect.Message {
+	mi := &file_handshake_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ipc.ProtoReflect.Descriptor instead.
+func (*Ipc) Descriptor() ([]byte, []int) {
+	return file_handshake_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Ipc) GetSocket() string {
+	if x != nil {
+		return x.Socket
+	}
+	return ""
+}
+
+func (x *Ipc) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *Ipc) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
+	}
+	return nil
+}
+
 // Limits is what a side can take.
 type Limits struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -170,7 +239,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_handshake_proto_msgTypes[1]
+	mi := &file_handshake_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -182,7 +251,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[1]
+	mi := &file_handshake_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -195,7 +264,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{1}
+	return file_handshake_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Limits) GetControlDepth() uint32 {
@@ -237,7 +306,7 @@ type Provider struct {
 
 func (x *Provider) Reset() {
 	*x = Provider{}
-	mi := &file_handshake_proto_msgTypes[2]
+	mi := &file_handshake_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -249,7 +318,7 @@ func (x *Provider) String() string {
 func (*Provider) ProtoMessage() {}
 
 func (x *Provider) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[2]
+	mi := &file_handshake_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -262,7 +331,7 @@ func (x *Provider) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provider.ProtoReflect.Descriptor instead.
 func (*Provider) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{2}
+	return file_handshake_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Provider) GetName() string {
@@ -291,7 +360,7 @@ type Join struct {
 
 func (x *Join) Reset() {
 	*x = Join{}
-	mi := &file_handshake_proto_msgTypes[3]
+	mi := &file_handshake_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -303,7 +372,7 @@ func (x *Join) String() string {
 func (*Join) ProtoMessage() {}
 
 func (x *Join) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[3]
+	mi := &file_handshake_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -316,7 +385,7 @@ func (x *Join) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Join.ProtoReflect.Descriptor instead.
 func (*Join) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{3}
+	return file_handshake_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Join) GetSessionId() []byte {
@@ -350,7 +419,7 @@ type Challenge struct {
 
 func (x *Challenge) Reset() {
 	*x = Challenge{}
-	mi := &file_handshake_proto_msgTypes[4]
+	mi := &file_handshake_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -362,7 +431,7 @@ func (x *Challenge) String() string {
 func (*Challenge) ProtoMessage() {}
 
 func (x *Challenge) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[4]
+	mi := &file_handshake_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -375,7 +444,7 @@ func (x *Challenge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Challenge.ProtoReflect.Descriptor instead.
 func (*Challenge) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{4}
+	return file_handshake_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Challenge) GetNonce() []byte {
@@ -396,7 +465,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_handshake_proto_msgTypes[5]
+	mi := &file_handshake_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +477,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[5]
+	mi := &file_handshake_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +490,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{5}
+	return file_handshake_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Proof) GetMac() []byte {
@@ -450,7 +519,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_handshake_proto_msgTypes[6]
+	mi := &file_handshake_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +531,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[6]
+	mi := &file_handshake_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +544,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{6}
+	return file_handshake_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Joined) GetAccepted() bool {
@@ -512,7 +581,7 @@ type QueuePair struct {
 
 func (x *QueuePair) Reset() {
 	*x = QueuePair{}
-	mi := &file_handshake_proto_msgTypes[7]
+	mi := &file_handshake_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -524,7 +593,7 @@ func (x *QueuePair) String() string {
 func (*QueuePair) ProtoMessage() {}
 
 func (x *QueuePair) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[7]
+	mi := &file_handshake_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -537,7 +606,7 @@ func (x *QueuePair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePair.ProtoReflect.Descriptor instead.
 func (*QueuePair) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{7}
+	return file_handshake_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *QueuePair) GetNum() uint32 {
@@ -580,7 +649,7 @@ type Up struct {
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_handshake_proto_msgTypes[8]
+	mi := &file_handshake_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +661,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[8]
+	mi := &file_handshake_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +674,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{8}
+	return file_handshake_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Up) GetJoins() []*Lane {
@@ -641,7 +710,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_handshake_proto_msgTypes[9]
+	mi := &file_handshake_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +722,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[9]
+	mi := &file_handshake_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +735,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{9}
+	return file_handshake_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Report) GetJoins() []*Lane {
@@ -701,7 +770,7 @@ type SharedLane struct {
 
 func (x *SharedLane) Reset() {
 	*x = SharedLane{}
-	mi := &file_handshake_proto_msgTypes[10]
+	mi := &file_handshake_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +782,7 @@ func (x *SharedLane) String() string {
 func (*SharedLane) ProtoMessage() {}
 
 func (x *SharedLane) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[10]
+	mi := &file_handshake_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +795,7 @@ func (x *SharedLane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedLane.ProtoReflect.Descriptor instead.
 func (*SharedLane) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{10}
+	return file_handshake_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SharedLane) GetKind() uint32 {
@@ -754,7 +823,7 @@ type Lane struct {
 
 func (x *Lane) Reset() {
 	*x = Lane{}
-	mi := &file_handshake_proto_msgTypes[11]
+	mi := &file_handshake_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +835,7 @@ func (x *Lane) String() string {
 func (*Lane) ProtoMessage() {}
 
 func (x *Lane) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[11]
+	mi := &file_handshake_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +848,7 @@ func (x *Lane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lane.ProtoReflect.Descriptor instead.
 func (*Lane) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{11}
+	return file_handshake_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Lane) GetKind() uint32 {
@@ -807,7 +876,7 @@ type Decide struct {
 
 func (x *Decide) Reset() {
 	*x = Decide{}
-	mi := &file_handshake_proto_msgTypes[12]
+	mi := &file_handshake_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +888,7 @@ func (x *Decide) String() string {
 func (*Decide) ProtoMessage() {}
 
 func (x *Decide) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[12]
+	mi := &file_handshake_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +901,7 @@ func (x *Decide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decide.ProtoReflect.Descriptor instead.
 func (*Decide) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{12}
+	return file_handshake_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Decide) GetMode() uint32 {
@@ -860,7 +929,7 @@ type Busy struct {
 
 func (x *Busy) Reset() {
 	*x = Busy{}
-	mi := &file_handshake_proto_msgTypes[13]
+	mi := &file_handshake_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +941,7 @@ func (x *Busy) String() string {
 func (*Busy) ProtoMessage() {}
 
 func (x *Busy) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[13]
+	mi := &file_handshake_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +954,7 @@ func (x *Busy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Busy.ProtoReflect.Descriptor instead.
 func (*Busy) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{13}
+	return file_handshake_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Busy) GetReason() string {
@@ -906,7 +975,7 @@ var File_handshake_proto protoreflect.FileDescriptor
 
 const file_handshake_proto_rawDesc = "" +
 	"\n" +
-	"\x0fhandshake.proto\x12\x0fgdrpc.handshake\"\xc5\x03\n" +
+	"\x0fhandshake.proto\x12\x0fgdrpc.handshake\"\xed\x03\n" +
 	"\x05Hello\x12#\n" +
 	"\rversion_major\x18\x01 \x01(\rR\fversionMajor\x12#\n" +
 	"\rversion_minor\x18\x02 \x01(\rR\fversionMinor\x12\x1a\n" +
@@ -922,7 +991,12 @@ const file_handshake_proto_rawDesc = "" +
 	" \x01(\fR\rsessionSecret\x121\n" +
 	"\x14advertised_addresses\x18\v \x03(\tR\x13advertisedAddresses\x12\x1d\n" +
 	"\n" +
-	"bulk_joins\x18\f \x01(\rR\tbulkJoins\"\x8a\x01\n" +
+	"bulk_joins\x18\f \x01(\rR\tbulkJoins\x12&\n" +
+	"\x03ipc\x18\r \x01(\v2\x14.gdrpc.handshake.IpcR\x03ipc\"E\n" +
+	"\x03Ipc\x12\x16\n" +
+	"\x06socket\x18\x01 \x01(\tR\x06socket\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\fR\x02id\x12\x16\n" +
+	"\x06secret\x18\x03 \x01(\fR\x06secret\"\x8a\x01\n" +
 	"\x06Limits\x12#\n" +
 	"\rcontrol_depth\x18\x01 \x01(\rR\fcontrolDepth\x12\x1d\n" +
 	"\n" +
@@ -988,38 +1062,40 @@ func file_handshake_proto_rawDescGZIP() []byte {
 	return file_handshake_proto_rawDescData
 }
 
-var file_handshake_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_handshake_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_handshake_proto_goTypes = []any{
 	(*Hello)(nil),      // 0: gdrpc.handshake.Hello
-	(*Limits)(nil),     // 1: gdrpc.handshake.Limits
-	(*Provider)(nil),   // 2: gdrpc.handshake.Provider
-	(*Join)(nil),       // 3: gdrpc.handshake.Join
-	(*Challenge)(nil),  // 4: gdrpc.handshake.Challenge
-	(*Proof)(nil),      // 5: gdrpc.handshake.Proof
-	(*Joined)(nil),     // 6: gdrpc.handshake.Joined
-	(*QueuePair)(nil),  // 7: gdrpc.handshake.QueuePair
-	(*Up)(nil),         // 8: gdrpc.handshake.Up
-	(*Report)(nil),     // 9: gdrpc.handshake.Report
-	(*SharedLane)(nil), // 10: gdrpc.handshake.SharedLane
-	(*Lane)(nil),       // 11: gdrpc.handshake.Lane
-	(*Decide)(nil),     // 12: gdrpc.handshake.Decide
-	(*Busy)(nil),       // 13: gdrpc.handshake.Busy
+	(*Ipc)(nil),        // 1: gdrpc.handshake.Ipc
+	(*Limits)(nil),     // 2: gdrpc.handshake.Limits
+	(*Provider)(nil),   // 3: gdrpc.handshake.Provider
+	(*Join)(nil),       // 4: gdrpc.handshake.Join
+	(*Challenge)(nil),  // 5: gdrpc.handshake.Challenge
+	(*Proof)(nil),      // 6: gdrpc.handshake.Proof
+	(*Joined)(nil),     // 7: gdrpc.handshake.Joined
+	(*QueuePair)(nil),  // 8: gdrpc.handshake.QueuePair
+	(*Up)(nil),         // 9: gdrpc.handshake.Up
+	(*Report)(nil),     // 10: gdrpc.handshake.Report
+	(*SharedLane)(nil), // 11: gdrpc.handshake.SharedLane
+	(*Lane)(nil),       // 12: gdrpc.handshake.Lane
+	(*Decide)(nil),     // 13: gdrpc.handshake.Decide
+	(*Busy)(nil),       // 14: gdrpc.handshake.Busy
 }
 var file_handshake_proto_depIdxs = []int32{
-	1,  // 0: gdrpc.handshake.Hello.limits:type_name -> gdrpc.handshake.Limits
-	2,  // 1: gdrpc.handshake.Hello.providers:type_name -> gdrpc.handshake.Provider
-	7,  // 2: gdrpc.handshake.Proof.queue_pair:type_name -> gdrpc.handshake.QueuePair
-	7,  // 3: gdrpc.handshake.Joined.queue_pair:type_name -> gdrpc.handshake.QueuePair
-	11, // 4: gdrpc.handshake.Up.joins:type_name -> gdrpc.handshake.Lane
-	10, // 5: gdrpc.handshake.Up.shared:type_name -> gdrpc.handshake.SharedLane
-	11, // 6: gdrpc.handshake.Report.joins:type_name -> gdrpc.handshake.Lane
-	10, // 7: gdrpc.handshake.Report.shared:type_name -> gdrpc.handshake.SharedLane
-	7,  // 8: gdrpc.handshake.SharedLane.queue_pair:type_name -> gdrpc.handshake.QueuePair
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	2,  // 0: gdrpc.handshake.Hello.limits:type_name -> gdrpc.handshake.Limits
+	3,  // 1: gdrpc.handshake.Hello.providers:type_name -> gdrpc.handshake.Provider
+	1,  // 2: gdrpc.handshake.Hello.ipc:type_name -> gdrpc.handshake.Ipc
+	8,  // 3: gdrpc.handshake.Proof.queue_pair:type_name -> gdrpc.handshake.QueuePair
+	8,  // 4: gdrpc.handshake.Joined.queue_pair:type_name -> gdrpc.handshake.QueuePair
+	12, // 5: gdrpc.handshake.Up.joins:type_name -> gdrpc.handshake.Lane
+	11, // 6: gdrpc.handshake.Up.shared:type_name -> gdrpc.handshake.SharedLane
+	12, // 7: gdrpc.handshake.Report.joins:type_name -> gdrpc.handshake.Lane
+	11, // 8: gdrpc.handshake.Report.shared:type_name -> gdrpc.handshake.SharedLane
+	8,  // 9: gdrpc.handshake.SharedLane.queue_pair:type_name -> gdrpc.handshake.QueuePair
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_handshake_proto_init() }
@@ -1033,7 +1109,7 @@ func file_handshake_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_handshake_proto_rawDesc), len(file_handshake_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -17,6 +17,7 @@ type group struct {
 var groups = []group{
 	{path: "internal/leak", level: -1},
 	{path: "internal/events", level: 0},
+	{path: "internal/ipc", level: 1},
 	{path: "internal/testpb", level: 0},
 	{path: "internal/tools", level: 0},
 	{path: "internal/sysfs", level: 0},

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gdrpc/gdrpc"
-	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/stretchr/testify/require"
@@ -21,8 +20,9 @@ type ClientKind int
 
 // The kinds of clients.
 const (
-	GdrpcClient   ClientKind = iota // gdrpc.DialOptions
-	SharedClient                    // the same behind a firewall that ends joins
+	GdrpcClient   ClientKind = iota // gdrpc.DialOptions, with memory of its own
+	MemoryClient                    // the same, which shares memory with the server's process
+	SharedClient                    // the first behind a firewall that ends joins
 	PlainClient                     // the same, where lanes may not share the connection
 	ForeignClient                   // gdrpc.DialOptions with a dialer that is not gdrpc's
 	StockClient                     // grpc-go alone
@@ -30,7 +30,7 @@ const (
 )
 
 var clientNames = [...]string{
-	"gdrpc client", "gdrpc client, joins cut", "gdrpc client, no lanes", "gdrpc client, foreign dialer", "stock client",
+	"gdrpc client", "gdrpc client, shared memory", "gdrpc client, joins cut", "gdrpc client, no lanes", "gdrpc client, foreign dialer", "stock client",
 }
 
 // String names the kind.
@@ -68,6 +68,7 @@ func Dial(t testing.TB, kind ClientKind, target string, cfg ClientConfig) *Clien
 	if kind == SharedClient || kind == PlainClient {
 		target = Firewall(t, target)
 	}
+	cfg.Dialer.Conn.NoIPC = cfg.Dialer.Conn.NoIPC || kind != MemoryClient
 	cfg.Dialer.NoShared = cfg.Dialer.NoShared || kind == PlainClient
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -93,7 +94,7 @@ func Dial(t testing.TB, kind ClientKind, target string, cfg ClientConfig) *Clien
 // NewDialer makes a dialer that ends with the test.
 func NewDialer(t testing.TB, cfg dialer.Config) *dialer.Dialer {
 	t.Helper()
-	if cfg.Conn == (conn.Config{}) && cfg.Domain == nil {
+	if cfg.Conn.Logger == nil && cfg.Domain == nil {
 		cfg.Conn.Logger = Quiet()
 	}
 	d, err := dialer.New(&cfg)

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc"
-	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/internal/testpb"
 	"github.com/gdrpc/gdrpc/listener"
@@ -83,7 +82,7 @@ func Serve(t testing.TB, kind ServerKind, cfg ServerConfig) *Server {
 	s := &Server{Kind: kind, Addr: inner.Addr().String(), served: make(chan error, 1)}
 	lis := inner
 	if kind == GdrpcServer || kind == StockOnListener {
-		if cfg.Listener.Conn == (conn.Config{}) && cfg.Listener.Domain == nil {
+		if cfg.Listener.Conn.Logger == nil && cfg.Listener.Domain == nil {
 			cfg.Listener.Conn.Logger = Quiet()
 		}
 		s.Listener, err = listener.New(inner, &cfg.Listener)

@@ -1,0 +1,242 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/host"
+	"github.com/gdrpc/gdrpc/internal/ipc"
+)
+
+// ipcImport is a region of the peer that this process may read. The link's mu
+// guards it, but for opened.
+type ipcImport struct {
+	id    uint64
+	share gpubuf.Share // without its File
+	view  *host.View   // of a memfd, mapped when it was announced; else nil
+	users int          // landings that read it
+	ended bool         // the peer has ended it, or the link has
+
+	mu     sync.Mutex                      // held while one is opened
+	opened map[gpubuf.Opener]gpubuf.Memory // of memory of a GPU, by the device that reads it; guarded by mu
+}
+
+// takeBoard maps the peer's board.
+func (k *ipcLink) takeBoard(m *ipc.Message) error {
+	defer closeFile(m)
+	if m.Size > boardSlots*8 {
+		return fmt.Errorf("the peer's board has %d bytes, at most %d are allowed", m.Size, boardSlots*8)
+	}
+	v, err := host.OpenView(gpubuf.Share{Kind: gpubuf.KindHost, Size: m.Size, File: m.File})
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.board != nil || k.why != nil {
+		return errors.Join(errors.New("a second board"), v.Close())
+	}
+	k.board = v
+	k.notify()
+	return nil
+}
+
+// takeRegion enters a region that the peer announces. Whatever is wrong with it
+// ends the link.
+func (k *ipcLink) takeRegion(m *ipc.Message) error {
+	defer closeFile(m)
+	im := &ipcImport{id: m.Region, share: gpubuf.Share{Kind: gpubuf.Kind(m.Kind), Size: m.Size, Handle: m.Handle}}
+	if err := k.admit(m); err != nil {
+		return err
+	}
+	switch kind := im.share.Kind; {
+	case kind == gpubuf.KindHost || kind == gpubuf.KindEmu:
+		v, err := host.OpenView(gpubuf.Share{Kind: kind, Size: m.Size, File: m.File})
+		if err != nil {
+			return fmt.Errorf("region %d: %w", m.Region, err)
+		}
+		im.view = v
+	case m.File != nil:
+		return fmt.Errorf("region %d: a descriptor for %v memory", m.Region, kind)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.why != nil {
+		k.shut(im)
+		return k.why
+	}
+	if k.imports == nil {
+		k.imports = make(map[uint64]*ipcImport)
+	}
+	k.imports[im.id] = im
+	k.mapped += m.Size
+	k.notify()
+	return nil
+}
+
+// admit checks an announcement against what the peer has announced before. Only
+// the reading goroutine adds regions.
+func (k *ipcLink) admit(m *ipc.Message) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.imports[m.Region] != nil:
+		return fmt.Errorf("region %d was announced twice", m.Region)
+	case len(k.imports) >= maxRegions:
+		return fmt.Errorf("the peer announces more than %d regions", maxRegions)
+	case m.Size > maxMapped-k.mapped:
+		return fmt.Errorf("the peer announces more than %d bytes", int64(maxMapped))
+	}
+	return nil
+}
+
+// endImport unmaps a region that the peer is about to free.
+func (k *ipcLink) endImport(id uint64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	im := k.imports[id]
+	if im == nil || im.ended {
+		return fmt.Errorf("the end of region %d, which was not announced", id)
+	}
+	k.end(im)
+	return nil
+}
+
+// end has no landing take the import any more, and unmaps it when none reads
+// it. mu is held.
+func (k *ipcLink) end(im *ipcImport) {
+	im.ended = true
+	if im.users == 0 {
+		k.unmap(im)
+	}
+}
+
+// unmap gives an import up. mu is held.
+func (k *ipcLink) unmap(im *ipcImport) {
+	delete(k.imports, im.id)
+	k.mapped -= im.share.Size
+	k.shut(im)
+	if im.share.Handle != nil && k.why == nil {
+		k.queue = append(k.queue, &ipc.Message{Type: ipc.TypeClosed, Region: im.id})
+		k.pump()
+	}
+}
+
+// shut frees what an import holds. mu is held.
+func (k *ipcLink) shut(im *ipcImport) {
+	var errs []error
+	if im.view != nil {
+		errs = append(errs, im.view.Close())
+	}
+	for _, m := range im.opened {
+		errs = append(errs, m.Free())
+	}
+	im.opened = nil
+	if err := errors.Join(errs...); err != nil {
+		k.c.d.cfg.Logger.Error("gdrpc: closing memory of another process", "err", err)
+	}
+}
+
+// dropImports ends all imports, and the board. mu is held.
+func (k *ipcLink) dropImports() {
+	for _, im := range k.imports {
+		k.end(im)
+	}
+	k.closeBoard()
+}
+
+// closeBoard unmaps the board of a link that has ended when no landing looks at
+// it. mu is held.
+func (k *ipcLink) closeBoard() {
+	if k.why == nil || k.reading > 0 || k.board == nil {
+		return
+	}
+	if err := k.board.Close(); err != nil {
+		k.c.d.cfg.Logger.Error("gdrpc: closing a board", "err", err)
+	}
+	k.board = nil
+}
+
+// Errors of hold; both have the landing go another way.
+var errRegionLate = fmt.Errorf("the region has not come on the Unix socket within %v", ipcPatience)
+
+// hold takes the import that a place names, which may be on its way, for
+// reading until release. It waits no longer than ipcPatience, for ctx, and for
+// end.
+func (k *ipcLink) hold(ctx context.Context, id uint64, end <-chan struct{}) (*ipcImport, error) {
+	var late <-chan time.Time
+	for {
+		k.mu.Lock()
+		im, why, ch := k.imports[id], k.why, k.changed
+		if why == nil && im != nil && !im.ended && k.board != nil {
+			im.users++
+			k.reading++
+			k.mu.Unlock()
+			return im, nil
+		}
+		k.mu.Unlock()
+		if why != nil {
+			return nil, why
+		}
+		if late == nil {
+			timer := time.NewTimer(ipcPatience)
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-ch:
+		case <-late:
+			return nil, errRegionLate
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-end:
+			return nil, errRegionLate // nobody hears it
+		}
+	}
+}
+
+// release ends what hold began.
+func (k *ipcLink) release(im *ipcImport) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	im.users--
+	k.reading--
+	if im.ended && im.users == 0 {
+		k.unmap(im)
+	}
+	k.closeBoard()
+	if k.why != nil {
+		k.notify()
+	}
+}
+
+// stands reports whether an offer stood until after everything that the caller
+// has read before. The caller holds an import.
+func (k *ipcLink) stands(p Place) bool {
+	k.mu.Lock()
+	b := k.board
+	k.mu.Unlock()
+	return b.Holds(int(p.Slot), p.Generation)
+}
+
+// open returns the import's memory as dev reads it. It is freed with the import.
+func (im *ipcImport) open(dev gpubuf.Opener) (gpubuf.Memory, error) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if m := im.opened[dev]; m != nil {
+		return m, nil
+	}
+	m, err := dev.OpenShare(im.share)
+	if err != nil {
+		return nil, err
+	}
+	if im.opened == nil {
+		im.opened = make(map[gpubuf.Opener]gpubuf.Memory)
+	}
+	im.opened[dev] = m
+	return m, nil
+}

@@ -1,0 +1,169 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+)
+
+var (
+	errNoPlace   = errors.New("the sender names no shared memory: the source lies in none, or there is no ipc on its side")
+	errRetracted = errors.New("the offer was withdrawn, or never stood, in the sender's shared memory")
+)
+
+// planIPC decides whether the landing reads its source from shared memory, and
+// notes why not.
+func (l *Landing) planIPC() {
+	why := l.c.ipc.reason()
+	if why == nil && l.place.Region == 0 {
+		why = errNoPlace
+	}
+	if why != nil {
+		l.c.stats.noteNotIPC(why)
+		return
+	}
+	l.begin = make(chan struct{})
+}
+
+func (s *counters) noteNotIPC(why error) {
+	if old := s.notIPC.Load(); old == nil || *old != why.Error() {
+		text := why.Error()
+		s.notIPC.Store(&text)
+	}
+}
+
+// readPlace lands l from shared memory. What keeps it from that has the landing
+// ask for its bytes in the ordinary way; the sender then has the last word on
+// whether the offer stands.
+func (l *Landing) readPlace(ctx context.Context) {
+	select {
+	case <-l.begin:
+	case <-l.done:
+		return
+	case <-ctx.Done():
+		return // Wait cancels
+	}
+	im, err := l.c.ipc.hold(ctx, l.place.Region, l.done)
+	if err != nil {
+		l.notRead(ctx, err)
+		return
+	}
+	defer l.c.ipc.release(im)
+	if !l.enter() {
+		return
+	}
+	err = l.copyFrom(ctx, im)
+	if err == nil && !l.c.ipc.stands(l.place) {
+		err = errRetracted
+	}
+	l.leave(ctx, err)
+}
+
+// enter has dst kept until leave; false if the landing has ended.
+func (l *Landing) enter() bool {
+	b := l.c.recv
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.open++
+	return true
+}
+
+// leave books the outcome of a copy.
+func (l *Landing) leave(ctx context.Context, err error) {
+	b := l.c.recv
+	b.mu.Lock()
+	l.open--
+	switch {
+	case l.ended:
+		if l.open == 0 {
+			l.finishConsumed()
+		}
+	case err == nil:
+		l.path, l.landed = PathIPC, l.size
+		delete(b.live, l)
+		l.end(nil)
+	default:
+		b.mu.Unlock()
+		l.notRead(ctx, err)
+		return
+	}
+	b.mu.Unlock()
+}
+
+// notRead goes on with a landing that could not be read from shared memory.
+func (l *Landing) notRead(ctx context.Context, err error) {
+	var outside *outsideError
+	switch {
+	case ctx.Err() != nil: // Wait cancels
+	case errors.As(err, &outside):
+		l.c.recv.cancel(l, err)
+	default:
+		l.c.stats.noteNotIPC(err)
+		l.c.recv.requeue(l)
+	}
+}
+
+// outsideError is a place that its region does not hold: a peer that is wrong
+// about that is not asked again.
+type outsideError struct {
+	place Place
+	size  int64
+	held  int64
+}
+
+func (e *outsideError) Error() string {
+	return fmt.Sprintf("the peer refused itself: %d bytes at offset %d lie outside region %d of %d bytes", e.size, e.place.Offset, e.place.Region, e.held)
+}
+
+// copyFrom copies the source to dst. Whoever changes the source meanwhile
+// spoils the copy and no more.
+func (l *Landing) copyFrom(ctx context.Context, im *ipcImport) error {
+	off, held := l.place.Offset, im.share.Size
+	if off < 0 || l.size > held || off > held-l.size {
+		return &outsideError{place: l.place, size: l.size, held: held}
+	}
+	c := copying{ctx: ctx, end: l.done, size: l.size}
+	if im.view != nil {
+		src := im.view.Bytes()[off : off+l.size]
+		c.piece, c.workers = hostPiece, hostWorkers(l.size)
+		return c.run(func(at, n int64) error { return l.dst.CopyIn(at, src[at:at+n]) })
+	}
+	c.piece, c.workers = devicePiece, 1
+	return l.copyDevice(&c, im, gpubuf.DevicePtr(off))
+}
+
+// copyDevice copies memory of a GPU: by dst's own device, or, to host memory,
+// by one that the configuration names.
+func (l *Landing) copyDevice(c *copying, im *ipcImport, off gpubuf.DevicePtr) error {
+	if dev, ok := l.dst.Device().(gpubuf.Opener); ok && dev.Kind() == im.share.Kind {
+		src, err := im.open(dev)
+		if err != nil {
+			return err
+		}
+		return c.run(func(at, n int64) error {
+			return dev.Copy(l.dst.Ptr()+gpubuf.DevicePtr(at), src.Base()+off+gpubuf.DevicePtr(at), n)
+		})
+	}
+	bytes := l.dst.HostBytes()
+	if bytes == nil {
+		return fmt.Errorf("%s cannot open %v memory of another process", l.dst.Device().Name(), im.share.Kind)
+	}
+	err := fmt.Errorf("no device of this process opens %v memory of another (Config.Openers)", im.share.Kind)
+	for _, dev := range l.c.d.cfg.Openers {
+		if dev.Kind() != im.share.Kind {
+			continue
+		}
+		var src gpubuf.Memory
+		if src, err = im.open(dev); err == nil {
+			return c.run(func(at, n int64) error {
+				return dev.CopyOut(bytes[at:at+n], src.Base()+off+gpubuf.DevicePtr(at))
+			})
+		}
+	}
+	return err
+}
