@@ -48,13 +48,15 @@ var goldenList = []descriptor{
 	{size: 1 << 30, token: conn.Token{0: 0xA0, 15: 0xAF}},
 	{inline: true},
 	{size: 300, token: conn.Token{1}, flags: conn.OfferStaged},
+	{size: 1, token: conn.Token{2}, place: conn.Place{Region: 5, Offset: 1 << 21, Slot: 300, Generation: 0x0102030405060708}},
 }
 
-const goldenHeader = "07" + "3d" + // mark, 61 bytes
+const goldenHeader = "07" + "66" + // mark, 102 bytes
 	"0a04" + "0803" + "1801" +
 	"0a18" + "088080808004" + "1210" + "a00000000000000000000000000000af" +
 	"0a02" + "1801" +
-	"0a17" + "08ac02" + "1210" + "01000000000000000000000000000000" + "2002"
+	"0a17" + "08ac02" + "1210" + "01000000000000000000000000000000" + "2002" +
+	"0a27" + "0801" + "1210" + "02000000000000000000000000000000" + "3005" + "3880808001" + "40ac02" + "490807060504030201"
 
 func TestOfferFormGolden(t *testing.T) {
 	header := appendOfferHeader(nil, goldenList)
@@ -83,21 +85,23 @@ func TestOfferFormRefusals(t *testing.T) {
 		code  codes.Code
 		text  string
 	}{
-		"mark only":          {"07", codes.Internal, "descriptors of"},
-		"endless varint":     {"07ffffffffffffffffffffff", codes.Internal, "descriptors of"},
-		"length beyond end":  {"07050a", codes.Internal, "descriptors of 5 bytes"},
-		"huge length":        {"07ffffffffffffffff7f", codes.Internal, "descriptors of"},
-		"bad tag":            {"0701" + "07", codes.Internal, "descriptors: "},
-		"cut descriptor":     {"0702" + "0a05", codes.Internal, "descriptor 0: "},
-		"bad field":          {"0703" + "0a01" + "08", codes.Internal, "descriptor 0: "},
-		"neither":            {"0704" + "0a02" + "0801", codes.Internal, "descriptor 0: want a token of 16 bytes or inline"},
-		"both":               {"0718" + "0a16" + "0801" + token + "1801", codes.Internal, "descriptor 0: want a token of 16 bytes or inline"},
-		"short token":        {"0705" + "0a03" + "120100", codes.Internal, "descriptor 0: want a token of 16 bytes"},
-		"unknown flag":       {"0716" + "0a14" + token + "2008", codes.Internal, "descriptor 0: unknown flags 0x8"},
-		"inline beyond end":  {"0706" + "0a04" + "0804" + "1801" + "616263", codes.Internal, "attachment 0 of 4 bytes in a message that has 3 left"},
-		"inline sum":         {"070c" + "0a04" + "0802" + "1801" + "0a04" + "0802" + "1801" + "616263", codes.Internal, "attachment 1 of 2 bytes in a message that has 1 left"},
-		"size beyond int64":  {"070f" + "0a0d" + "08ffffffffffffffffff01" + "1801", codes.ResourceExhausted, "the limit is 1099511627776"},
-		"more than the list": {"0724" + "0a0218010a0218010a0218010a0218010a0218010a0218010a0218010a0218010a021801", codes.ResourceExhausted, "9 attachments in one message; the limit is 8"},
+		"mark only":           {"07", codes.Internal, "descriptors of"},
+		"endless varint":      {"07ffffffffffffffffffffff", codes.Internal, "descriptors of"},
+		"length beyond end":   {"07050a", codes.Internal, "descriptors of 5 bytes"},
+		"huge length":         {"07ffffffffffffffff7f", codes.Internal, "descriptors of"},
+		"bad tag":             {"0701" + "07", codes.Internal, "descriptors: "},
+		"cut descriptor":      {"0702" + "0a05", codes.Internal, "descriptor 0: "},
+		"bad field":           {"0703" + "0a01" + "08", codes.Internal, "descriptor 0: "},
+		"neither":             {"0704" + "0a02" + "0801", codes.Internal, "descriptor 0: want a token of 16 bytes or inline"},
+		"both":                {"0718" + "0a16" + "0801" + token + "1801", codes.Internal, "descriptor 0: want a token of 16 bytes or inline"},
+		"short token":         {"0705" + "0a03" + "120100", codes.Internal, "descriptor 0: want a token of 16 bytes"},
+		"unknown flag":        {"0716" + "0a14" + token + "2008", codes.Internal, "descriptor 0: unknown flags 0x8"},
+		"inline beyond end":   {"0706" + "0a04" + "0804" + "1801" + "616263", codes.Internal, "attachment 0 of 4 bytes in a message that has 3 left"},
+		"inline sum":          {"070c" + "0a04" + "0802" + "1801" + "0a04" + "0802" + "1801" + "616263", codes.Internal, "attachment 1 of 2 bytes in a message that has 1 left"},
+		"size beyond int64":   {"070f" + "0a0d" + "08ffffffffffffffffff01" + "1801", codes.ResourceExhausted, "the limit is 1099511627776"},
+		"offset beyond int64": {"0723" + "0a21" + "0801" + token + "3001" + "38ffffffffffffffffff01", codes.Internal, "descriptor 0: offset 18446744073709551615"},
+		"slot beyond uint32":  {"0720" + "0a1e" + "0801" + token + "3001" + "40ffffffffffff01", codes.Internal, "slot 8796093022207"},
+		"more than the list":  {"0724" + "0a0218010a0218010a0218010a0218010a0218010a0218010a0218010a0218010a021801", codes.ResourceExhausted, "9 attachments in one message; the limit is 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			message, err := hex.DecodeString(c.bytes)

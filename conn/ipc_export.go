@@ -82,7 +82,10 @@ func (c *Conn) placed(o *Offer) {
 	o.mu.Lock()
 	b := o.board
 	o.mu.Unlock()
-	if b != nil && c.ipc.reason() == nil {
+	if b == nil || c.ipc.reason() != nil {
+		return
+	}
+	if own, _ := c.d.ipc.standing(); own == b {
 		c.ipc.announce(o.src.Region(), b)
 	}
 }

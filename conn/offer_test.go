@@ -42,7 +42,7 @@ func TestOfferWithdraw(t *testing.T) {
 				dst := alloc(t, pool, 24<<20)
 				for range 3 {
 					o := offer(t, client, s)
-					l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), dst)
+					l := server.Land(o.Token(), o.Flags(), dst)
 					for served := client.Stats().BytesServed; client.Stats().BytesServed == served; {
 						runtime.Gosched()
 					}

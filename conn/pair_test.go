@@ -183,7 +183,8 @@ func greet(t testing.TB, client, server *Conn) {
 
 // pools are the kinds of memory that landings are tested between.
 var pools = map[string]func(t testing.TB) gpubuf.Device{
-	"host": func(testing.TB) gpubuf.Device { return host.New() },
+	"host":   func(testing.TB) gpubuf.Device { return host.New() },
+	"shared": func(testing.TB) gpubuf.Device { return host.NewShared() },
 	"emu": func(t testing.TB) gpubuf.Device {
 		d, err := emu.New(nil)
 		require.NoError(t, err)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/gdrpc/gdrpc"
 	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/dialer"
 )
 
 // client holds one connection of each kind to the server process.
@@ -16,6 +18,7 @@ type client struct {
 	tcpAddr, hostAddr string
 
 	host, emu, plain, stock perfpb.PerfClient
+	shared                  perfpb.PerfClient // to host's server, by shared memory
 	half                    perfpb.PerfClient // stock gRPC to gdrpc's server
 
 	closers []func() // undo everything, last first
@@ -27,13 +30,20 @@ func newClient(ctx context.Context, to addresses) (*client, error) {
 		return nil, err
 	}
 	c := &client{mem: mem, tcpAddr: to.TCP, hostAddr: to.Host, closers: []func(){func() { mem.close() }}}
+	lanes, err := dialer.New(&dialer.Config{Conn: conn.Config{NoIPC: true}})
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { lanes.Close() })
 	for _, d := range []struct {
 		client *perfpb.PerfClient
 		addr   string
 		opts   []grpc.DialOption
 	}{
-		{&c.host, to.Host, gdrpcOptions(gdrpc.Config{Pool: mem.host})},
-		{&c.emu, to.Emu, gdrpcOptions(gdrpc.Config{Pool: mem.emu})},
+		{&c.host, to.Host, gdrpcOptions(gdrpc.Config{Pool: mem.host, Dialer: lanes})},
+		{&c.shared, to.Host, gdrpcOptions(gdrpc.Config{Pool: mem.host})},
+		{&c.emu, to.Emu, gdrpcOptions(gdrpc.Config{Pool: mem.emu, Dialer: lanes})},
 		{&c.plain, to.Plain, gdrpcOptions(gdrpc.Config{Pool: mem.host})},
 		{&c.stock, to.Stock, stockOptions()},
 		{&c.half, to.Plain, stockOptions()},

@@ -1,7 +1,7 @@
 // Command gdrperf measures gdrpc between two processes of this host, beside a
-// bare TCP socket and stock gRPC doing the same.
+// bare TCP socket, a copy in memory and stock gRPC doing the same.
 //
-//	gdrperf [-rounds N] [-warmups N] [-only bulk,busy,call,idle] [-idle D] [-conns N] [-json]
+//	gdrperf [-rounds N] [-warmups N] [-only bulk,ipc,busy,call,idle] [-idle D] [-conns N] [-json]
 //
 // It starts the server processes itself. What is compared is measured in turn,
 // round by round, so that a machine that slows down slows all of it down; times
@@ -58,7 +58,7 @@ func parse(args []string) (options, error) {
 	fs := flag.NewFlagSet("gdrperf", flag.ContinueOnError)
 	fs.IntVar(&o.rounds, "rounds", 9, "rounds that count")
 	fs.IntVar(&o.warmUps, "warmups", 4, "rounds before them; with fewer stock gRPC's heap is still growing, and slow")
-	fs.StringVar(&o.only, "only", "idle,bulk,busy,call", "which parts to measure, by comma")
+	fs.StringVar(&o.only, "only", "idle,bulk,ipc,busy,call", "which parts to measure, by comma")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of tables")
 	fs.DurationVar(&o.idle, "idle", 2*time.Second, "how long an idle connection is watched")
 	fs.IntVar(&o.conns, "conns", 100, "connections opened to see what one costs")
@@ -74,8 +74,8 @@ func parse(args []string) (options, error) {
 
 func (o options) checkParts(w io.Writer) error {
 	for part := range strings.SplitSeq(o.only, ",") {
-		if part != "idle" && part != "bulk" && part != "busy" && part != "call" {
-			fmt.Fprintf(w, "no part %q; there are idle, bulk, busy and call\n", part)
+		if !slices.Contains([]string{"idle", "bulk", "ipc", "busy", "call"}, part) {
+			fmt.Fprintf(w, "no part %q; there are idle, bulk, ipc, busy and call\n", part)
 			return flag.ErrHelp
 		}
 	}
@@ -110,6 +110,15 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 		res.Bulk = append(res.Bulk, rows...)
+	}
+	if o.wants("ipc") {
+		for _, job := range ipcJobs {
+			rows, err := measureContest(ctx, o, "memcpy", job.contest)
+			if err != nil {
+				return err
+			}
+			res.IPC = append(res.IPC, rows...)
+		}
 	}
 	if o.wants("busy") {
 		var err error

@@ -39,6 +39,13 @@ func TestEverything(t *testing.T) {
 	var res results
 	require.NoError(t, json.Unmarshal(out, &res))
 	require.Len(t, res.Bulk, 23)
+	require.Len(t, res.IPC, 9)
+	for _, r := range res.IPC {
+		require.Positive(t, r.Median, r.Case)
+		if r.Subject == "gdrpc" {
+			require.Equal(t, "ipc", r.Path, r.Case)
+		}
+	}
 	require.Len(t, res.Busy.Rows, 3)
 	require.Len(t, res.Calls, 4)
 	require.Len(t, res.Idle.CPU, 2)

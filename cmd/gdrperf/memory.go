@@ -13,7 +13,7 @@ const poolLimit = 512 << 20
 
 // memory is the pools of one process.
 type memory struct {
-	host, emu *gpubuf.Pool
+	host, shared, emu *gpubuf.Pool
 }
 
 func newMemory() (*memory, error) {
@@ -25,6 +25,9 @@ func newMemory() (*memory, error) {
 	if m.host, err = gpubuf.NewPool(gpubuf.Config{Device: host.New(), Limit: poolLimit}); err == nil {
 		m.emu, err = gpubuf.NewPool(gpubuf.Config{Device: gpu, Limit: poolLimit})
 	}
+	if err == nil {
+		m.shared, err = gpubuf.NewPool(gpubuf.Config{Device: host.NewShared(), Limit: poolLimit})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -32,4 +35,4 @@ func newMemory() (*memory, error) {
 }
 
 // close fails if slices are left.
-func (m *memory) close() error { return errors.Join(m.host.Close(), m.emu.Close()) }
+func (m *memory) close() error { return errors.Join(m.host.Close(), m.shared.Close(), m.emu.Close()) }

@@ -12,6 +12,7 @@ type results struct {
 	Machine machine     `json:"machine"`
 	Rounds  int         `json:"rounds"`
 	Bulk    []row       `json:"bulk,omitempty"`
+	IPC     []row       `json:"ipc,omitempty"`
 	Busy    *busyResult `json:"busy,omitempty"`
 	Calls   []row       `json:"calls,omitempty"`
 	Idle    *idleResult `json:"idle,omitempty"`
@@ -69,6 +70,9 @@ func (r *results) writeTables(w io.Writer) error {
 	if r.Bulk != nil {
 		p.bulk(r.Bulk)
 	}
+	if r.IPC != nil {
+		p.bulk(r.IPC)
+	}
 	if r.Busy != nil {
 		p.busy(r.Busy)
 	}
@@ -94,7 +98,7 @@ func (p *printer) line(format string, args ...any) {
 }
 
 func (p *printer) bulk(rows []row) {
-	p.line("\n| one message, client to server | by | time | GB/s | of bare TCP | target | times stock | target |\n|---|---|--:|--:|--:|---|--:|---|")
+	p.line("\n| one message, client to server | by | time | GB/s | of %s | target | times stock | target |\n|---|---|--:|--:|--:|---|--:|---|", rows[0].Base)
 	for _, r := range rows {
 		name := r.Subject
 		if r.Path != "" {

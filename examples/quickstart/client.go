@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gdrpc/gdrpc"
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/dialer"
 	pb "github.com/gdrpc/gdrpc/examples/quickstart/quickstartpb"
 	"github.com/gdrpc/gdrpc/gpubuf"
 )
@@ -49,7 +51,7 @@ func bounceAll(ctx context.Context, to ready, f *os.File, size int64, o options)
 			return nil, err
 		}
 	}
-	hangUp, err := c.dial(to)
+	hangUp, err := c.dial(to, o.path)
 	if err != nil {
 		return nil, err
 	}
@@ -57,20 +59,27 @@ func bounceAll(ctx context.Context, to ready, f *os.File, size int64, o options)
 	return c.rounds(ctx, f.Name(), rounds, bar)
 }
 
-func (c *client) dial(to ready) (func(), error) {
+func (c *client) dial(to ready, path conn.Path) (func(), error) {
+	cfg := dialer.Config{Conn: conn.Config{NoIPC: path == conn.PathSoft, Require: path}}
+	d, err := dialer.New(&cfg)
+	if err != nil {
+		return nil, err
+	}
 	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-	opts = append(opts, gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: c.pool}))...)
+	opts = append(opts, gdrpc.DialOptions(gdrpc.WithConfig(gdrpc.Config{Pool: c.pool, Dialer: d}))...)
 	cc, err := grpc.NewClient(to.Gdrpc, opts...)
 	if err != nil {
+		d.Close()
 		return nil, err
 	}
 	stock, err := dialStock(to.Stock)
 	if err != nil {
 		cc.Close()
+		d.Close()
 		return nil, err
 	}
 	c.gdrpc, c.stock = pb.NewQuickstartClient(cc), pb.NewQuickstartClient(stock)
-	return func() { cc.Close(); stock.Close() }, nil
+	return func() { cc.Close(); d.Close(); stock.Close() }, nil
 }
 
 // warmUps is how many rounds stock gRPC runs before the first: its heap grows to

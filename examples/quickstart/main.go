@@ -2,11 +2,12 @@
 // attachment that lands in the memory of an emulated GPU, has it hashed there,
 // and gets it back. It then does the same with stock gRPC bytes fields.
 //
-//	quickstart [-json] [-rounds N] [-listen ADDR] [FILE]
+//	quickstart [-json] [-rounds N] [-path ipc|soft] [-listen ADDR] [FILE]
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
+
+	"github.com/gdrpc/gdrpc/conn"
 )
 
 // options are what the command line says.
@@ -21,6 +24,7 @@ type options struct {
 	json    bool
 	verbose bool
 	rounds  int
+	path    conn.Path // that is required of the attachment; PathNone: the best
 	listen  string
 	file    string
 }
@@ -47,6 +51,7 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.json, "json", false, "print one JSON object; *_gbps are 10^9 payload bytes per second, both ways added up")
 	fs.BoolVar(&o.verbose, "v", false, "log connections and fallbacks to standard error")
 	fs.IntVar(&o.rounds, "rounds", 0, "timed rounds after the warm-up; 0 means 10, fewer for files above 64 MiB")
+	fs.Func("path", "how the attachment goes: ipc, or fail; soft; by default the best that can be had", o.parsePath)
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the gdrpc server")
 	fs.Usage = func() {
 		fmt.Fprintln(fs.Output(), "usage: quickstart [flags] [FILE]\n\nFILE is what to send; by default the go command's own binary.")
@@ -61,6 +66,16 @@ func parse(args []string) (options, error) {
 	}
 	o.file = fs.Arg(0)
 	return o, nil
+}
+
+func (o *options) parsePath(name string) error {
+	for _, p := range []conn.Path{conn.PathSoft, conn.PathIPC} {
+		if p.String() == name {
+			o.path = p
+			return nil
+		}
+	}
+	return errors.New("want soft or ipc")
 }
 
 // run does the whole job on the client's side.

@@ -70,15 +70,18 @@ func TestJSON(t *testing.T) {
 		name string
 		size int
 		path string
+		args []string
 	}{
-		{"empty", 0, "inline"},
-		{"one byte", 1, "inline"},
-		{"largest inline", 16 << 10, "inline"},
-		{"smallest on the lanes", 16<<10 + 1, "soft"},
-		{"many blocks and a bit", 2*blockSize + 3, "soft"},
+		{"empty", 0, "inline", nil},
+		{"one byte", 1, "inline", nil},
+		{"largest inline", 16 << 10, "inline", nil},
+		{"smallest beside the message", 16<<10 + 1, "ipc", nil},
+		{"smallest on the lanes", 16<<10 + 1, "soft", []string{"-path", "soft"}},
+		{"many blocks and a bit", 2*blockSize + 3, "ipc", []string{"-path", "ipc"}},
+		{"many blocks on the lanes", 2*blockSize + 3, "soft", []string{"-path", "soft"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := command(t, "-json", "-rounds", "1", randomFile(t, tt.size))
+			cmd := command(t, append(tt.args, "-json", "-rounds", "1", randomFile(t, tt.size))...)
 			cmd.Stderr = os.Stderr
 			out, err := cmd.Output()
 			require.NoError(t, err)
@@ -106,7 +109,7 @@ func TestTable(t *testing.T) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	for _, want := range []string{"sha256", "by path soft, provider soft", "gdrpc attachment", "stock gRPC bytes"} {
+	for _, want := range []string{"sha256", "by path ipc, provider soft", "gdrpc attachment", "stock gRPC bytes"} {
 		require.Contains(t, string(out), want)
 	}
 }

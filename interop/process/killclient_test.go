@@ -17,7 +17,7 @@ func TestKillClient(t *testing.T) {
 	pool := rig.NewPool(t, gpubuf.Config{})
 	entered := make(chan struct{}, 1<<16)
 	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{Pool: pool, Entered: func() { entered <- struct{}{} }})
-	good := rig.Dial(t, rig.GdrpcClient, s.Addr, rig.ClientConfig{})
+	good := rig.Dial(t, rig.MemoryClient, s.Addr, rig.ClientConfig{})
 	call := rig.Call{Request: rig.Series(1, 3<<20), Order: rig.Order{Bounce: true}}
 	require.NoError(t, good.Right(rig.Context(t), call))
 	base := rig.Measure(t, pool, good.Pool)

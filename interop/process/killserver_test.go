@@ -21,10 +21,16 @@ import (
 // the dialer takes three deaths within a second of their connections for lanes
 // that do not hold.
 func TestKillServer(t *testing.T) {
+	for _, kind := range []rig.ClientKind{rig.GdrpcClient, rig.MemoryClient} {
+		t.Run(kind.String(), func(t *testing.T) { killServers(t, kind) })
+	}
+}
+
+func killServers(t *testing.T, kind rig.ClientKind) {
 	const workers = 4
 	pool := rig.NewPool(t, gpubuf.Config{})
 	server, addr := startServer(t, "127.0.0.1:0")
-	c := rig.Dial(t, rig.GdrpcClient, addr, rig.ClientConfig{Pool: pool, Dialer: dialer.Config{BulkJoins: 3}})
+	c := rig.Dial(t, kind, addr, rig.ClientConfig{Pool: pool, Dialer: dialer.Config{BulkJoins: 3}})
 	base := rig.Measure(t, pool) // no connection yet
 	idle := rig.Call{Options: []grpc.CallOption{grpc.WaitForReady(true)}}
 	failed := 0

@@ -23,7 +23,7 @@ type Baseline struct {
 type Holdings struct {
 	Used       int64 // bytes of the pools
 	Slices     int   // of the pools
-	Objects    int   // slices, also those inside gdrpc, and verbs objects of connections
+	Objects    int   // slices, also those inside gdrpc, verbs objects and memory of peers
 	Sockets    int   // descriptors that are sockets
 	Goroutines int
 }
@@ -31,7 +31,7 @@ type Holdings struct {
 // ofConnections are the kinds of objects, by their names in package leak, that a
 // connection has and nothing keeps for the next one. Pools keep their regions,
 // and Domains the registrations of those.
-var ofConnections = []string{"gpubuf.Slice", "soft.Wire", "soft.CompChannel", "soft.CQ", "soft.QP"}
+var ofConnections = []string{"gpubuf.Slice", "soft.Wire", "soft.CompChannel", "soft.CQ", "soft.QP", "host.View"}
 
 // Measure takes the baseline once nothing changes any more.
 func Measure(t testing.TB, pools ...*gpubuf.Pool) *Baseline {

@@ -1,0 +1,253 @@
+package conn
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/stretchr/testify/require"
+)
+
+// move lands s, by its place if it has one, and returns the path.
+func move(t testing.TB, from, to *Conn, s, dst *gpubuf.Slice, want []byte) Path {
+	t.Helper()
+	o := offer(t, from, s)
+	l := to.LandFrom(o.Token(), o.Flags(), from.Place(o), dst)
+	require.NoError(t, l.Wait(soon(t)))
+	<-l.Consumed()
+	requireBytes(t, want, dst)
+	o.Withdraw()
+	<-o.Drained()
+	return l.Path()
+}
+
+// TestIPCKinds lands from and to every kind of memory, both ways, and tells why
+// memory that is not shared goes another way.
+func TestIPCKinds(t *testing.T) {
+	for _, from := range []string{"shared", "emu", "host"} {
+		for _, to := range []string{"shared", "emu", "host"} {
+			t.Run(from+" to "+to, func(t *testing.T) {
+				src, dst := newPool(t, from), newPool(t, to)
+				client, server := ipcPair(t, quiet())
+				greet(t, client, server)
+				for i, size := range []int{1, 4096, 65537, 1<<20 + 3, 9<<20 + 1} {
+					s, want := filled(t, src, size, byte(i))
+					path := PathIPC
+					if from == "host" {
+						path = PathSoft
+					}
+					require.Equal(t, path, move(t, client, server, s, alloc(t, dst, size), want))
+					require.Equal(t, path, move(t, server, client, s, alloc(t, dst, size), want))
+				}
+				st := server.Stats()
+				require.Empty(t, st.IPC)
+				if from == "host" {
+					require.EqualValues(t, 5, st.ByPath[PathSoft])
+					require.Equal(t, errNoPlace.Error(), st.NotIPC)
+					return
+				}
+				require.EqualValues(t, 5, st.ByPath[PathIPC])
+				require.Zero(t, client.Stats().BytesServed, "no byte went over a lane")
+				require.Empty(t, st.NotIPC)
+			})
+		}
+	}
+}
+
+// TestIPCRegions: a region is mapped once for a Conn, and unmapped when its
+// owner frees it or the Conn ends.
+func TestIPCRegions(t *testing.T) {
+	base := mappings(t)
+	src, dst := newPool(t, "shared"), newPool(t, "host")
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	for i := range 20 {
+		s, want := filled(t, src, 100_000, byte(i))
+		move(t, client, server, s, alloc(t, dst, 100_000), want)
+	}
+	require.Equal(t, base+4, mappings(t), "the region and the board, on both sides")
+	closeBoth(client, server)
+	require.LessOrEqual(t, mappings(t), base+2, "this side's own remain")
+}
+
+// mappings counts the memfds that this process maps.
+func mappings(t testing.TB) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	return strings.Count(string(b), "/memfd:gdrpc-")
+}
+
+// TestIPCRegionFreed: the peer unmaps a region before its owner's pool is gone.
+func TestIPCRegionFreed(t *testing.T) {
+	dev := pools["shared"](t)
+	src, err := gpubuf.NewPool(gpubuf.Config{Device: dev})
+	require.NoError(t, err)
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	data := bytes.Repeat([]byte{7}, 50_000)
+	s, err := src.Alloc(context.Background(), int64(len(data)))
+	require.NoError(t, err)
+	require.NoError(t, s.CopyIn(0, data))
+	require.Equal(t, PathIPC, move(t, client, server, s, alloc(t, newPool(t, "host"), len(data)), data))
+	require.Equal(t, 1, imports(server))
+	s.Free()
+	require.NoError(t, src.Close())
+	require.NoError(t, dev.Close())
+	require.Eventually(t, func() bool { return imports(server) == 0 }, patience, tick)
+	require.Empty(t, client.Stats().IPC)
+}
+
+func imports(c *Conn) int {
+	c.ipc.mu.Lock()
+	defer c.ipc.mu.Unlock()
+	return len(c.ipc.imports)
+}
+
+// TestIPCWithdraw overwrites the source as soon as Withdraw has returned: a
+// landing either has the bytes of before, all of them, or fails.
+func TestIPCWithdraw(t *testing.T) {
+	const size = 3 << 20
+	for _, kind := range []string{"shared", "emu"} {
+		t.Run(kind, func(t *testing.T) {
+			src, dst := newPool(t, kind), newPool(t, "host")
+			client, server := ipcPair(t, quiet())
+			greet(t, client, server)
+			s, err := src.Alloc(t.Context(), size)
+			require.NoError(t, err)
+			defer s.Free()
+			d := alloc(t, dst, size)
+			landed, failed := 0, 0
+			for i := 0; i < 400 && (i < 100 || landed == 0 || failed == 0); i++ {
+				want := bytes.Repeat([]byte{byte(i)}, size)
+				require.NoError(t, s.CopyIn(0, want))
+				o := offer(t, client, s)
+				l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), d)
+				done := make(chan error)
+				go func() { done <- l.Wait(context.Background()) }()
+				for range i % 40 * 50 { // from at once to long after the copy
+					server.Stats()
+				}
+				o.Withdraw()
+				<-o.Drained()
+				require.NoError(t, s.CopyIn(0, bytes.Repeat([]byte{^byte(i)}, size)))
+				if err := <-done; err != nil {
+					require.ErrorContains(t, err, "refused")
+					failed++
+				} else {
+					requireBytes(t, want, d)
+					landed++
+				}
+				<-l.Consumed()
+			}
+			require.NotZero(t, landed)
+			require.NotZero(t, failed)
+		})
+	}
+}
+
+// TestIPCCancel: a copy ends soon after its context, and dst is free then.
+func TestIPCCancel(t *testing.T) {
+	const size = 64 << 20
+	src, dst := newPool(t, "emu"), newPool(t, "host")
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	s, want := filled(t, src, size, 1)
+	d := alloc(t, dst, size)
+	for range 10 {
+		o := offer(t, client, s)
+		ctx, cancel := context.WithCancel(context.Background())
+		l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), d)
+		go cancel()
+		if err := l.Wait(ctx); err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		<-l.Consumed()
+		o.Withdraw()
+		<-o.Drained()
+	}
+	require.Equal(t, PathIPC, move(t, client, server, s, d, want))
+}
+
+// TestIPCOutside: a place that its region does not hold fails the landing.
+func TestIPCOutside(t *testing.T) {
+	pool := newPool(t, "shared")
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	s, want := filled(t, pool, 100_000, 1)
+	o := offer(t, client, s)
+	defer o.Withdraw()
+	good := client.Place(o)
+	for _, off := range []int64{-1, s.Region().Size() - 99_999, 1 << 62} {
+		p := good
+		p.Offset = off
+		require.ErrorContains(t, server.LandFrom(o.Token(), o.Flags(), p, alloc(t, pool, 100_000)).Wait(soon(t)), "outside region")
+	}
+	require.Equal(t, PathIPC, move(t, client, server, s, alloc(t, pool, 100_000), want))
+}
+
+// TestIPCStale: a place whose word says otherwise is not believed; the sender
+// is asked, and knows better.
+func TestIPCStale(t *testing.T) {
+	pool := newPool(t, "shared")
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	s, want := filled(t, pool, 100_000, 1)
+	o := offer(t, client, s)
+	defer o.Withdraw()
+	good := client.Place(o)
+	for _, p := range []Place{
+		{Region: good.Region, Offset: good.Offset, Slot: good.Slot, Generation: good.Generation + 1},
+		{Region: good.Region, Offset: good.Offset, Slot: good.Slot + 1, Generation: good.Generation},
+		{Region: good.Region, Offset: good.Offset, Slot: 1 << 31, Generation: good.Generation},
+	} {
+		d := alloc(t, pool, 100_000)
+		l := server.LandFrom(o.Token(), o.Flags(), p, d)
+		require.NoError(t, l.Wait(soon(t)))
+		require.Equal(t, PathSoft, l.Path())
+		requireBytes(t, want, d)
+		require.Equal(t, errRetracted.Error(), server.Stats().NotIPC)
+	}
+}
+
+// TestIPCLate: a region that never comes costs its landings a bounded wait.
+func TestIPCLate(t *testing.T) {
+	pool := newPool(t, "shared")
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	s, want := filled(t, pool, 100_000, 1)
+	o := offer(t, client, s)
+	defer o.Withdraw()
+	p := client.Place(o)
+	p.Region = 1 << 40
+	d := alloc(t, pool, 100_000)
+	l := server.LandFrom(o.Token(), o.Flags(), p, d)
+	require.NoError(t, l.Wait(soon(t)))
+	require.Equal(t, PathSoft, l.Path())
+	requireBytes(t, want, d)
+	require.Equal(t, errRegionLate.Error(), server.Stats().NotIPC)
+}
+
+// TestIPCOtherBoard: an offer that was placed through one Domain is landed
+// through another, as when grpc replays a message on another connection.
+func TestIPCOtherBoard(t *testing.T) {
+	pool := newPool(t, "shared")
+	client, server := ipcPair(t, quiet())
+	client2, server2 := ipcPair(t, quiet())
+	greet(t, client, server)
+	greet(t, client2, server2)
+	s, want := filled(t, pool, 100_000, 1)
+	o := offer(t, client, s)
+	defer o.Withdraw()
+	p := client.Place(o)
+	require.NoError(t, client2.AddOffer(o))
+	require.Zero(t, client2.Place(o))
+	d := alloc(t, pool, 100_000)
+	l := server2.LandFrom(o.Token(), o.Flags(), p, d)
+	require.NoError(t, l.Wait(soon(t)))
+	require.Equal(t, PathSoft, l.Path())
+	requireBytes(t, want, d)
+}
