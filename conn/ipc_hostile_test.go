@@ -142,7 +142,7 @@ func TestIPCTooMany(t *testing.T) {
 func TestIPCReadOnly(t *testing.T) {
 	for _, kind := range []string{"shared", "emu"} {
 		s := alloc(t, newPool(t, kind), 4096)
-		share, err := s.Region().Shared().Share()
+		share, err := s.Region().Share()
 		require.NoError(t, err)
 		defer share.File.Close()
 		_, err = share.File.WriteAt([]byte{1}, 0)

@@ -44,9 +44,9 @@ func (d *Device) allocShared(size int64) (gpubuf.Memory, error) {
 		return nil, errors.Join(fmt.Errorf("%s: alloc (%d bytes): %w", name, size, err), f.Close())
 	}
 	d.count++
-	d.space.Insert(m.Base(), m.Bytes())
+	r := d.space.Insert(m.Base(), m.Bytes())
 	return &sharedMemory{
-		memory: memory{device: d, mapping: m, size: size, tracked: leak.Track("host.Memory")},
+		memory: memory{device: d, mapping: m, space: r, size: size, tracked: leak.Track("host.Memory")},
 		file:   f,
 	}, nil
 }
