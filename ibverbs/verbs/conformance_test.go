@@ -22,7 +22,7 @@ type fabric struct {
 var errNoPort = errors.New("no device has an ACTIVE port with an address")
 
 // requireFabric returns the first ACTIVE port, or skips the test.
-func requireFabric(t *testing.T) fabric {
+func requireFabric(t testing.TB) fabric {
 	devices, err := Devices()
 	for _, d := range devices {
 		f, ok := activePort(t, d)
@@ -37,7 +37,7 @@ func requireFabric(t *testing.T) fabric {
 
 // activePort looks for an ACTIVE port with a routable RoCE v2 GID, or on
 // InfiniBand.
-func activePort(t *testing.T, d *Device) (fabric, bool) {
+func activePort(t testing.TB, d *Device) (fabric, bool) {
 	ctx, err := d.Open()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ctx.Close()) }()

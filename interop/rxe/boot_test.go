@@ -45,7 +45,7 @@ func TestModuleTree(t *testing.T) {
 // TestStepsAreDistinct guards what the report takes for granted.
 func TestStepsAreDistinct(t *testing.T) {
 	names := make(map[string]bool)
-	for _, s := range suites() {
+	for _, s := range append(suites(), benchmarks(2)...) {
 		require.False(t, names[s.name], s.name)
 		names[s.name] = true
 		require.Positive(t, s.limit, s.name)

@@ -7,6 +7,7 @@
 //	go run ./interop/rxe                                   # make test-rxe: the list of steps
 //	go run ./interop/rxe -run pingpong                     # some of them
 //	go run ./interop/rxe -test ./conn -- -test.run Model   # one package's tests; what follows -- goes to the test binary
+//	go run ./interop/rxe -bench                            # make bench-rxe: figures beside perftest's and librdmacm's
 //
 // It fails if the device is not ACTIVE, if a step fails, does not run, passes
 // its time limit or skips a test that the list does not name; then it shows the

@@ -17,6 +17,8 @@ import (
 // options are the command line.
 type options struct {
 	fetch  bool
+	bench  bool
+	rounds int
 	accel  string
 	kernel string
 	run    *regexp.Regexp
@@ -46,6 +48,8 @@ func main() {
 func parse(argv []string) (opt options, err error) {
 	fs := flag.NewFlagSet("rxe", flag.ContinueOnError)
 	fs.BoolVar(&opt.fetch, "fetch", false, "download the kernel package into the user's cache, and end")
+	fs.BoolVar(&opt.bench, "bench", false, "measure beside the programs of perftest and librdmacm, in place of the suites")
+	fs.IntVar(&opt.rounds, "rounds", 5, "with -bench: how often each figure is taken, in turn with the others")
 	fs.StringVar(&opt.accel, "accel", "auto", "how QEMU runs the machine: auto, kvm, tcg (software emulation)")
 	fs.StringVar(&opt.kernel, "kernel", "", "`root` of a file system with the kernel to boot, as in /boot and /lib/modules; default: Debian's package")
 	fs.Func("run", "only steps whose name matches `regexp`", func(s string) (err error) {
@@ -68,10 +72,20 @@ func parse(argv []string) (opt options, err error) {
 func (opt options) steps() ([]*step, error) {
 	if opt.pkg != "" {
 		pkg := strings.Trim(strings.TrimPrefix(opt.pkg, "./"), "/")
-		return []*step{{name: pkg, pkg: pkg, tests: true, args: opt.args, limit: opt.limit}}, nil
+		s := &step{name: pkg, pkg: pkg, tests: true, args: opt.args, limit: opt.limit}
+		for _, known := range suites() {
+			if known.pkg == pkg && known.tests {
+				s.mayskip = known.mayskip
+			}
+		}
+		return []*step{s}, nil
+	}
+	all := suites()
+	if opt.bench {
+		all = benchmarks(opt.rounds)
 	}
 	var list []*step
-	for _, s := range suites() {
+	for _, s := range all {
 		if opt.run == nil || opt.run.MatchString(s.name) {
 			list = append(list, s)
 		}
@@ -125,8 +139,14 @@ func runSteps(ctx context.Context, opt options, m machine, steps []*step) error 
 	default:
 		err = m.boot(ctx, opt.accel, upEmulated, r.handle)
 	}
-	if good := r.summary(); !good && err == nil {
-		err = errors.New("not every step succeeded")
+	if opt.bench {
+		r.figures()
+	}
+	if good := r.good(); !good || !opt.bench {
+		r.summary()
+		if !good && err == nil {
+			err = errors.New("not every step succeeded")
+		}
 	}
 	fmt.Printf("rxe: %v in the machine and around it\n", time.Since(start).Round(100*time.Millisecond))
 	if err != nil {

@@ -21,11 +21,12 @@ type report struct {
 // result is what became of a step.
 type result struct {
 	step   *step
-	lines  []string
 	end    *plan.End
 	passed int
 	failed []string // names of tests
 	skips  []string // names of tests
+	value  float64  // the step's figure, once it is there
+	lines  []string // held back, of a step with a figure
 }
 
 func newReport(out io.Writer, steps []*step) *report {
@@ -48,14 +49,31 @@ func (r *report) handle(e plan.Event) {
 	case e.End != nil:
 		if got := r.results[e.End.Step]; got != nil {
 			got.end = e.End
-			fmt.Fprintf(r.out, "[%s] %s after %v\n", e.End.Step, got.verdict(), e.End.Took.Round(10*time.Millisecond))
+			r.ended(got)
 		}
 	}
 }
 
+// ended says how a step ended.
+func (r *report) ended(got *result) {
+	name, verdict := got.step.name, got.verdict()
+	if verdict != ok {
+		for _, text := range got.lines {
+			fmt.Fprintf(r.out, "[%s] %s\n", name, text)
+		}
+	} else if f := got.step.figure; f != nil {
+		verdict = fmt.Sprintf("%.1f %s", got.value, f.unit)
+	}
+	fmt.Fprintf(r.out, "[%s] %s after %v\n", name, verdict, got.end.Took.Round(10*time.Millisecond))
+}
+
 // line takes a line of output and says whether it is worth showing.
 func (r *result) line(text string) bool {
-	r.lines = append(r.lines, text)
+	if f := r.step.figure; f != nil {
+		f.find(text, &r.value)
+		r.lines = append(r.lines, text)
+		return false
+	}
 	if !r.step.tests {
 		return true
 	}
@@ -83,6 +101,9 @@ func (r *result) verdict() string {
 	if r.end.Error != "" {
 		return "FAILED: " + r.end.Error
 	}
+	if r.step.figure != nil && r.value == 0 {
+		return "FAILED: no figure in its output"
+	}
 	if !r.step.tests {
 		return ok
 	}
@@ -94,15 +115,19 @@ func (r *result) verdict() string {
 			return "FAILED: skipped " + name
 		}
 	}
-	if r.passed == 0 {
+	if r.passed == 0 && r.step.figure == nil {
 		return "FAILED: no test ran"
 	}
 	return ok
 }
 
-// summary writes the table and reports whether every step succeeded.
-func (r *report) summary() bool {
-	good := true
+// good reports whether every step succeeded.
+func (r *report) good() bool {
+	return !slices.ContainsFunc(r.steps, func(s *step) bool { return r.results[s.name].verdict() != ok })
+}
+
+// summary writes the table of steps.
+func (r *report) summary() {
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nstep\ttime\tpassed\tskipped\tresult")
 	for _, s := range r.steps {
@@ -112,12 +137,10 @@ func (r *report) summary() bool {
 			took = got.end.Took.Round(100 * time.Millisecond).String()
 		}
 		tests, skips := "", ""
-		if s.tests {
+		if s.tests && s.figure == nil {
 			tests, skips = fmt.Sprint(got.passed), fmt.Sprint(len(got.skips))
 		}
-		good = good && got.verdict() == ok
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", s.name, took, tests, skips, got.verdict())
 	}
 	w.Flush()
-	return good
 }

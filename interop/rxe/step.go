@@ -17,12 +17,14 @@ type step struct {
 	tests  bool          // the package's tests, rather than its program
 	args   []string      // for a program of the host its name comes first
 	server []string      // a program of the host that runs beside it, with arguments
-	port   int           // TCP port that server listens on
+	port   int           // that server listens on
+	cm     bool          // port is one of the RDMA connection manager, not of TCP
 	env    []string      // beside the guest's own
 	limit  time.Duration // of its run in the guest, under software emulation
 	// mayskip names the tests that may be skipped, each with a reason in a
 	// comment. Any other skipped test fails its step.
 	mayskip []string
+	figure  *figure // that its output has; nil: none
 
 	// What compile finds out.
 	binary string // the package's program or test binary
@@ -44,7 +46,7 @@ func (s *step) guestDir() string { return path.Join("/work", s.pkg) }
 
 // plan is what the guest is told.
 func (s *step) plan() plan.Step {
-	p := plan.Step{Name: s.name, Dir: "/tmp", Env: s.env, Limit: s.limit, Port: s.port}
+	p := plan.Step{Name: s.name, Dir: "/tmp", Env: s.env, Limit: s.limit, Port: s.port, CM: s.cm}
 	switch {
 	case s.pkg == "":
 		p.Argv = inGuest(s.args)

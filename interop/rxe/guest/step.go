@@ -59,7 +59,7 @@ func (r *runner) withServer(ctx context.Context, s plan.Step) error {
 	ended := make(chan error, 1)
 	serving, stop := context.WithCancel(ctx)
 	go func() { ended <- r.command(serving, s, s.Server) }()
-	err := listening(ctx, s.Port)
+	err := listening(ctx, s.Port, s.CM)
 	if err == nil {
 		err = r.command(ctx, s, s.Argv)
 	}
@@ -111,20 +111,39 @@ func (r *runner) copy(step string, in io.Reader) {
 	}
 }
 
-// listening waits until a socket listens on the TCP port.
-func listening(ctx context.Context, port int) error {
-	local := fmt.Sprintf(":%04X ", port)
+// listening waits until something listens on the port, of TCP or of the RDMA
+// connection manager.
+func listening(ctx context.Context, port int, cm bool) error {
 	for ctx.Err() == nil {
-		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			data, _ := os.ReadFile(table)
-			for line := range strings.Lines(string(data)) {
-				// sl, local_address, rem_address, st; 0A is TCP_LISTEN.
-				if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1]+" ", local) && f[3] == "0A" {
-					return nil
-				}
-			}
+		if cm && cmListens(port) || !cm && tcpListens(port) {
+			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return fmt.Errorf("nothing listens on port %d", port)
+}
+
+func tcpListens(port int) bool {
+	local := fmt.Sprintf(":%04X", port)
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		data, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(data)) {
+			// sl, local_address, rem_address, st; 0A is TCP_LISTEN.
+			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], local) && f[3] == "0A" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func cmListens(port int) bool {
+	out, _ := exec.Command("rdma", "resource", "show", "cm_id").Output()
+	local := fmt.Sprintf("src-addr %s:%d", plan.Address, port)
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "state LISTEN ") && strings.Contains(line, local) {
+			return true
+		}
+	}
+	return false
 }

@@ -32,7 +32,8 @@ type Step struct {
 	Env    []string      // beside the guest's own
 	Limit  time.Duration // then it gets SIGQUIT, and SIGKILL 10 s later
 	Server []string      // runs beside the command, from before its start until its end; may be empty
-	Port   int           // TCP port that Server listens on before the command starts
+	Port   int           // that Server listens on before the command starts
+	CM     bool          // Port is one of the RDMA connection manager, not of TCP
 }
 
 // Event is one thing that happened in the guest. One of its pointers is set.
