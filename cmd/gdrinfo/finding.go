@@ -30,20 +30,32 @@ func refused(err error) finding {
 	var e *ibverbs.Error
 	if errors.As(err, &e) && e.Remedy != "" {
 		f.Why, f.Remedy = strings.TrimSuffix(f.Why, "; "+e.Remedy), e.Remedy
-	} else if why, remedy, ok := strings.Cut(f.Why, "; "); ok {
-		f.Why, f.Remedy = why, remedy // the errors of this module put the remedy last
+	} else if i := strings.LastIndex(f.Why, "; "); i >= 0 {
+		f.Why, f.Remedy = f.Why[:i], f.Why[i+2:] // the errors of this module put the remedy last
 	}
 	return f
 }
+
+// longest is as much of a reason as fits a line for people.
+const longest = 150
 
 // String is the finding on one line.
 func (f finding) String() string {
 	s := string(f.State)
 	if f.Why != "" {
-		s += ": " + f.Why
+		s += ": " + short(f.Why)
 	}
 	if f.Remedy != "" {
 		s += "; remedy: " + f.Remedy
 	}
 	return s
+}
+
+// short cuts a reason that is too long, such as a list of all the places where a
+// library was looked for.
+func short(why string) string {
+	if len(why) <= longest {
+		return why
+	}
+	return strings.ToValidUTF8(why[:longest], "") + "... (all of it by -json)"
 }

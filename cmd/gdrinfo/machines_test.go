@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/cuda"
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/soft/fabric"
 	"github.com/gdrpc/gdrpc/internal/nvml"
@@ -25,6 +27,9 @@ func machineOf(t *testing.T, manifests ...string) sources {
 		release: func() string { return "6.8.0-test" },
 		nvml: func() (nvml.System, error) {
 			return nvml.System{}, fmt.Errorf("nvml: init: %w: no libnvidia-ml.so.1; install the NVIDIA driver", nvml.ErrNotSupported)
+		},
+		cuda: func() ([]cuda.Info, error) {
+			return nil, fmt.Errorf("cuda: load driver: %w (libcuda.so.1: cannot open; libcuda.so: cannot open); install the NVIDIA driver", gpubuf.ErrNoDevice)
 		},
 		verbs: func() ([]ibverbs.Device, error) {
 			return nil, &ibverbs.Error{Op: "dlopen", Subject: "libibverbs.so.1", Err: ibverbs.ErrNotSupported, Remedy: "install libibverbs1"}
@@ -44,15 +49,15 @@ func nothing(t *testing.T) sources { return machineOf(t, layouts+"nothing.txt") 
 func (s *sources) gpuList(ids ...string) {
 	var sys nvml.System
 	sys.Driver, sys.CUDA = "570.124.06", "12.8"
-	var list []cudaGPU
+	var list []cuda.Info
 	for i, id := range ids {
 		sys.GPUs = append(sys.GPUs, nvml.GPU{
 			Name: "NVIDIA H200", UUID: fmt.Sprintf("GPU-%d", i), BusID: "0000" + id, Memory: 141 << 30, BAR1: 256 << 30,
 		})
-		list = append(list, cudaGPU{pci: id, dmaBuf: true, ordering: "owner"})
+		list = append(list, cuda.Info{PCI: id, RDMA: true, DMABuf: true, IPC: true, WritesOrdering: cuda.OrderingOwner})
 	}
 	s.nvml = func() (nvml.System, error) { return sys, nil }
-	s.cuda = func() ([]cudaGPU, error) { return list, nil }
+	s.cuda = func() ([]cuda.Info, error) { return list, nil }
 }
 
 // verbsList has verbs devices with one RoCE port each; a "!" in front of the name
@@ -101,7 +106,7 @@ func half(t *testing.T) sources {
 	s := machineOf(t, layouts+"cascade.txt", "testdata/half.txt")
 	s.gpuList("0000:25:00.0", "0000:29:00.0")
 	all, _ := s.cuda()
-	s.cuda = func() ([]cudaGPU, error) { return all[:1], nil }
+	s.cuda = func() ([]cuda.Info, error) { return all[:1], nil }
 	s.verbsList(fmt.Errorf("%w (EOPNOTSUPP)", ibverbs.ErrNotSupported), "mlx5_0")
 	s.memlock = func() (soft, hard uint64, err error) { return 1 << 30, 2 << 30, nil }
 	return s
@@ -111,8 +116,5 @@ func half(t *testing.T) sources {
 // and a NIC, and no libibverbs.
 func guest(t *testing.T) sources {
 	s := machineOf(t, layouts+"vm-flat.txt", "testdata/guest.txt")
-	s.cuda = func() ([]cudaGPU, error) {
-		return nil, fmt.Errorf("cuda: load: no libcuda.so.1; install the NVIDIA driver")
-	}
 	return s
 }

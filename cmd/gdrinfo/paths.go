@@ -94,6 +94,7 @@ func (s sources) nicSteps(r *report, d rdmaDevice, p conn.Path) []step {
 // gpuSteps are what RDMA to and from a GPU's memory needs besides.
 func (s sources) gpuSteps(r *report, d rdmaDevice, g gpuDevice) []step {
 	return []step{
+		{conn.PathGDR, "GPUDirect RDMA", g.RDMA},
 		{conn.PathGDR, "registration", registration(r, d, g)},
 		s.version(conn.PathGDR),
 	}

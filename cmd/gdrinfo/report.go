@@ -81,7 +81,9 @@ type gpuDevice struct {
 	Memory   uint64  `json:"memory_bytes"`
 	BAR1     uint64  `json:"bar1_bytes"`
 	Usable   finding `json:"usable"`
+	RDMA     finding `json:"gpudirect_rdma"`
 	DMABuf   finding `json:"dma_buf"`
+	IPC      finding `json:"ipc"`
 	Ordering string  `json:"writes_ordering"`
 }
 

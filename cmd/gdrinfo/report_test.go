@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf/cuda"
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/stretchr/testify/require"
 )
@@ -96,9 +97,12 @@ func TestPathSteps(t *testing.T) {
 			remove("sys/kernel/mm")(t, s)
 			remove("sys/module/nvidia_peermem")(t, s)
 		}, "rdma-staged", "gdr", "registration", "not known: dma-buf: "},
-		{"CUDA hides the GPU", func(t *testing.T, s *sources) { s.cuda = func() ([]cudaGPU, error) { return nil, nil } },
+		{"CUDA hides the GPU", func(t *testing.T, s *sources) { s.cuda = func() ([]cuda.Info, error) { return nil, nil } },
 			"none", "soft", "GPU", "CUDA does not show it"},
-		{"this build has no CUDA", func(t *testing.T, s *sources) { s.cuda = nil }, "none", "soft", "GPU", "no CUDA device"},
+		{"no driver", func(t *testing.T, s *sources) { s.cuda = machineOf(t).cuda }, "none", "soft", "GPU", "libcuda.so: cannot open)"},
+		{"no GPUDirect", func(t *testing.T, s *sources) {
+			s.cuda = func() ([]cuda.Info, error) { return []cuda.Info{{PCI: gpu, DMABuf: true}}, nil }
+		}, "rdma-staged", "gdr", "GPUDirect RDMA", "does not let other devices"},
 		{"locked memory", func(t *testing.T, s *sources) {
 			s.memlock = func() (soft, hard uint64, err error) { return 64 << 10, 64 << 10, nil }
 		}, "soft", "rdma-staged", "memlock", "64 KiB is too little"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf/cuda"
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/verbs"
 	"github.com/gdrpc/gdrpc/internal/nvml"
@@ -15,7 +16,7 @@ type sources struct {
 	root    sysfs.Root
 	release func() string                       // of the kernel
 	nvml    func() (nvml.System, error)         // GPUs of the machine
-	cuda    func() ([]cudaGPU, error)           // GPUs of this process; nil: not in this build
+	cuda    func() ([]cuda.Info, error)         // GPUs of this process
 	verbs   func() ([]ibverbs.Device, error)    // RDMA devices of this process
 	memlock func() (soft, hard uint64, _ error) // bytes
 	ipc     func() ipcPart
@@ -24,18 +25,12 @@ type sources struct {
 	best conn.Path
 }
 
-// cudaGPU is what the CUDA driver knows of a GPU and nobody else.
-type cudaGPU struct {
-	pci      string
-	dmaBuf   bool
-	ordering string
-}
-
 // thisMachine has the sources of the machine that this process runs on.
 func thisMachine() sources {
 	return sources{
 		release: release,
 		nvml:    nvml.Query,
+		cuda:    func() ([]cuda.Info, error) { return cuda.List(nil) },
 		verbs:   verbsDevices,
 		memlock: memlock,
 		ipc:     probeIPC,

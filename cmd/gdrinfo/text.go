@@ -135,7 +135,8 @@ func (r *report) gpuText(p *printer) {
 		}
 		p.line("  %s (%s)", g.PCI, strings.Join(about, ", "))
 		p.table([][]string{
-			{"  usable", g.Usable.String()}, {"  dma-buf", g.DMABuf.String()},
+			{"  usable", g.Usable.String()}, {"  GPUDirect RDMA", g.RDMA.String()},
+			{"  dma-buf", g.DMABuf.String()}, {"  IPC", g.IPC.String()},
 			{"  RDMA writes ordered for", cmp.Or(g.Ordering, "unknown")},
 		})
 	}
@@ -199,7 +200,7 @@ func (r *report) pathText(p *printer) {
 			class += "*"
 		}
 		if e.Better != "" {
-			note := e.Step + ": " + e.Why
+			note := e.Step + ": " + short(e.Why)
 			if e.Remedy != "" {
 				note += "\n      remedy: " + e.Remedy
 			}
