@@ -146,3 +146,21 @@ func slice(t *testing.T, d *Device, size int64) *gpubuf.Slice {
 	t.Cleanup(s.Free)
 	return s
 }
+
+// Memory of a framework's becomes a slice, without a copy.
+func TestWrapSlice(t *testing.T) {
+	onEach(t, func(t *testing.T, cfg Config) {
+		d, framework := mustOpen(t, cfg), mustOpen(t, cfg)
+		tensor := mustAlloc(t, framework, unit)
+		w, err := d.Wrap(tensor.Base()+513, 10_001)
+		require.NoError(t, err)
+		s, released, err := gpubuf.Wrap(d, w, nil)
+		require.NoError(t, err)
+		want := noise(8, 10_001)
+		require.NoError(t, s.CopyIn(0, want))
+		requireBytes(t, framework, tensor.Base()+513, want)
+		s.Free()
+		<-released.Done()
+		require.NoError(t, released.Err())
+	})
+}

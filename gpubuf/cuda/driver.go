@@ -32,6 +32,7 @@ const (
 	codeInvalidContext  = 201
 	codeUnsupportedPeer = 217
 	codeInvalidPTX      = 218
+	codeNoCompiler      = 221
 	codeUnsupportedPTX  = 222
 	codeInvalidHandle   = 400
 	codeNotReady        = 600

@@ -84,6 +84,8 @@ func (e *Error) remedy() string {
 		return "the handle was destroyed, or belongs to another context than the GPU's primary one"
 	case codeInvalidPTX, codeUnsupportedPTX:
 		return "the PTX is wrong, or newer than the driver"
+	case codeNoCompiler:
+		return "libnvidia-ptxjitcompiler.so.1 of the driver is missing; a container needs NVIDIA_DRIVER_CAPABILITIES=compute"
 	case codeNotPermitted:
 		return "the container or system does not permit it"
 	}

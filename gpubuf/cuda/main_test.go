@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
 )
 
@@ -13,10 +14,30 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childEnv); role != "" {
 		os.Exit(child(role))
 	}
-	// The driver opens sockets and pipes with the first context, and keeps them
-	// for good: they are there before the leak check looks. With a context kept
-	// alive, tests on a GPU also take a tenth of the time; processes that tests
-	// start see contexts come and go.
-	_, _ = New(nil) // without a GPU there is nothing to keep
+	warm()
 	leaktest.Main(m)
+}
+
+// warm uses a GPU, if there is one, before the leak check looks for the first
+// time: the driver opens sockets and pipes when it is first asked for a thing,
+// and keeps them for good. The context stays, which spares the tests on a GPU
+// most of their time; in the processes that tests start contexts come and go.
+func warm() {
+	d, err := New(nil)
+	if err != nil {
+		return // the tests that need one say so
+	}
+	m, err := d.Alloc(unit)
+	if err != nil {
+		return
+	}
+	defer m.Free()
+	// Whether these work is for the tests to say.
+	_, _ = m.(gpubuf.SharedMemory).Share()
+	if f, err := m.(gpubuf.DMAMemory).DMABuf(); err == nil {
+		f.Close()
+	}
+	if module, err := d.LoadModule(kernels); err == nil {
+		module.Close()
+	}
 }

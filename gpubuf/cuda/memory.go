@@ -123,8 +123,10 @@ func (d *Device) freeSpan(s *span, tracked *leak.Object, free func() result) err
 
 // DMABuf exports the memory as a DMA buffer. It fails with
 // gpubuf.ErrNotSupported, and the reason, where GPU or driver cannot.
-func (m *memory) DMABuf() (*os.File, error) {
-	d := m.device
+func (m *memory) DMABuf() (*os.File, error) { return m.device.dmaBuf(m.span) }
+
+// dmaBuf exports a span that begins and ends at pages.
+func (d *Device) dmaBuf(s *span) (*os.File, error) {
 	if err := d.begin("dma-buf"); err != nil {
 		return nil, err
 	}
@@ -133,33 +135,9 @@ func (m *memory) DMABuf() (*os.File, error) {
 		return nil, fmt.Errorf("%s: dma-buf: %w: the driver says that %s cannot (CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0); use the open kernel modules, driver 515 or newer, Linux 5.12 or newer",
 			d.name, gpubuf.ErrNotSupported, d.info.Name)
 	}
-	fd, r := d.drv.dmaBuf(d.ctx, m.span.base, m.span.size)
+	fd, r := d.drv.dmaBuf(d.ctx, s.base, s.size)
 	if r != 0 {
-		return nil, d.fail(r, fmt.Sprintf("%#x, %d bytes", uint64(m.span.base), m.span.size))
+		return nil, d.fail(r, copyArgs(s.base, s.size))
 	}
 	return dmaFile(fd, d.name)
-}
-
-// wrapped is memory of the user's. Its fields never change.
-type wrapped struct {
-	device  *Device
-	span    *span
-	tracked *leak.Object
-}
-
-var _ gpubuf.Memory = (*wrapped)(nil)
-
-// Base is the address that was wrapped.
-func (m *wrapped) Base() gpubuf.DevicePtr { return m.span.base }
-
-// Size is the size that was wrapped.
-func (m *wrapped) Size() int64 { return m.span.size }
-
-// HostBytes is nil: the host may not touch a GPU's memory.
-func (m *wrapped) HostBytes() []byte { return nil }
-
-// Free waits for the copies that are under way; the memory stays the user's.
-// Calling it again is an error.
-func (m *wrapped) Free() error {
-	return m.device.freeSpan(m.span, m.tracked, func() result { return 0 })
 }

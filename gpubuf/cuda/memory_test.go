@@ -156,6 +156,35 @@ func TestWrap(t *testing.T) {
 	})
 }
 
+// Wrapped memory is shared as part of its allocation, and exported if it is made
+// of pages.
+func TestWrapExports(t *testing.T) {
+	f := newFake(t, func(c *control) { c.OwnHandles = 1 })
+	d := f.open(t, Config{})
+	m := mustAlloc(t, d, 2*unit)
+	want := noise(1, 2*unit)
+	require.NoError(t, d.CopyIn(m.Base(), want))
+	odd, err := d.Wrap(m.Base()+4097, unit)
+	require.NoError(t, err)
+	s, err := odd.(gpubuf.SharedMemory).Share()
+	require.NoError(t, err)
+	o, err := d.OpenShare(fromElsewhere(s))
+	require.NoError(t, err)
+	requireBytes(t, d, o.Base(), want[4097:4097+unit])
+	require.NoError(t, o.Free())
+	_, err = odd.(gpubuf.DMAMemory).DMABuf()
+	require.ErrorIs(t, err, gpubuf.ErrNotSupported)
+	require.ErrorContains(t, err, "does not begin and end at pages")
+	require.NoError(t, odd.Free())
+
+	pages, err := d.Wrap(m.Base()+65536, unit)
+	require.NoError(t, err)
+	file, err := pages.(gpubuf.DMAMemory).DMABuf()
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	require.NoError(t, pages.Free())
+}
+
 // A buffer id tells an allocation from the next at the same address.
 func TestInspectBufferID(t *testing.T) {
 	onEach(t, func(t *testing.T, cfg Config) {

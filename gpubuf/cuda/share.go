@@ -66,24 +66,26 @@ func exporter() (pid, namespace uint64) {
 // Share exports the memory for other processes. Nothing that is to be seen by
 // them may be freed while they have it open. Errors: gpubuf.ErrNotSupported,
 // gpubuf.ErrDeviceLost, Error.
-func (m *memory) Share() (gpubuf.Share, error) {
-	d := m.device
+func (m *memory) Share() (gpubuf.Share, error) { return m.device.share(m.span, m.whole) }
+
+// share exports a span of the allocation that begins at whole.
+func (d *Device) share(s *span, whole gpubuf.DevicePtr) (gpubuf.Share, error) {
 	if err := d.begin("share"); err != nil {
 		return gpubuf.Share{}, err
 	}
 	defer d.end()
-	h := handle{uuid: d.info.UUID, offset: uint64(m.span.base - m.whole)}
+	h := handle{uuid: d.info.UUID, offset: uint64(s.base - whole)}
 	var r result
-	if h.ipc, r = d.drv.ipcShare(d.ctx, m.whole); r != 0 {
-		return gpubuf.Share{}, d.fail(r, copyArgs(m.span.base, m.span.size))
+	if h.ipc, r = d.drv.ipcShare(d.ctx, whole); r != 0 {
+		return gpubuf.Share{}, d.fail(r, copyArgs(s.base, s.size))
 	}
-	i, r := d.drv.pointer(d.ctx, m.whole)
+	i, r := d.drv.pointer(d.ctx, whole)
 	if r != 0 {
-		return gpubuf.Share{}, d.fail(r, copyArgs(m.span.base, m.span.size))
+		return gpubuf.Share{}, d.fail(r, copyArgs(s.base, s.size))
 	}
 	h.bufferID = i.bufferID
 	h.pid, h.namespace = exporter()
-	return gpubuf.Share{Kind: gpubuf.KindCUDA, Size: m.span.size, Handle: h.encode()}, nil
+	return gpubuf.Share{Kind: gpubuf.KindCUDA, Size: s.size, Handle: h.encode()}, nil
 }
 
 // shares are the allocations of other processes that a device has open.
@@ -124,7 +126,7 @@ func (d *Device) OpenShare(s gpubuf.Share) (gpubuf.Memory, error) {
 	}
 	d.objects.memory.Add(1)
 	span := d.spans.insert(o.whole+gpubuf.DevicePtr(h.offset), s.Size, true)
-	return &openedMemory{wrapped: wrapped{device: d, span: span, tracked: leak.Track("cuda.OpenedMemory")}, share: o}, nil
+	return &openedMemory{lent: lent{device: d, span: span, tracked: leak.Track("cuda.OpenedMemory")}, share: o}, nil
 }
 
 // checkShare says whether a share can be this device's to open.
@@ -196,7 +198,7 @@ func (d *Device) unshare(o *share) error {
 
 // openedMemory is memory of another process. Its fields never change.
 type openedMemory struct {
-	wrapped
+	lent
 	share *share
 }
 

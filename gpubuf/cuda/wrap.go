@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/internal/leak"
@@ -102,5 +103,55 @@ func (d *Device) Wrap(p gpubuf.DevicePtr, n int64) (gpubuf.Memory, error) {
 		return nil, fmt.Errorf("%s: wrap %#x: %d bytes reach past the end of their allocation of %d bytes at %#x", d.name, uint64(p), n, i.Size, uint64(i.Base))
 	}
 	d.objects.memory.Add(1)
-	return &wrapped{device: d, span: d.spans.insert(p, n, false), tracked: leak.Track("cuda.Wrapped")}, nil
+	m := lent{device: d, span: d.spans.insert(p, n, false), tracked: leak.Track("cuda.Wrapped")}
+	return &wrapped{lent: m, whole: i.Base}, nil
+}
+
+// lent is memory that is not ours to free. Its fields never change.
+type lent struct {
+	device  *Device
+	span    *span
+	tracked *leak.Object
+}
+
+// Base is the address of the first byte.
+func (m *lent) Base() gpubuf.DevicePtr { return m.span.base }
+
+// Size is the size in bytes.
+func (m *lent) Size() int64 { return m.span.size }
+
+// HostBytes is nil: the host may not touch a GPU's memory.
+func (m *lent) HostBytes() []byte { return nil }
+
+// wrapped is memory of the user's. Its fields never change.
+type wrapped struct {
+	lent
+	whole gpubuf.DevicePtr // where its allocation begins
+}
+
+var (
+	_ gpubuf.SharedMemory = (*wrapped)(nil)
+	_ gpubuf.DMAMemory    = (*wrapped)(nil)
+)
+
+// Free waits for the copies that are under way; the memory stays the user's.
+// Calling it again is an error.
+func (m *wrapped) Free() error {
+	return m.device.freeSpan(m.span, m.tracked, func() result { return 0 })
+}
+
+// Share exports the memory for other processes, which reach the whole
+// allocation that it is part of. It fails for memory of pools and of the virtual
+// memory API, which have no such handles.
+func (m *wrapped) Share() (gpubuf.Share, error) { return m.device.share(m.span, m.whole) }
+
+// DMABuf exports the memory as a DMA buffer. It fails with
+// gpubuf.ErrNotSupported unless the memory begins and ends at pages of the host.
+func (m *wrapped) DMABuf() (*os.File, error) {
+	page := int64(os.Getpagesize())
+	if int64(m.span.base)%page != 0 || m.span.size%page != 0 {
+		return nil, fmt.Errorf("%s: dma-buf %#x (%d bytes): %w: it does not begin and end at pages of %d bytes; wrap whole pages of the allocation and cut the slice",
+			m.device.name, uint64(m.span.base), m.span.size, gpubuf.ErrNotSupported, page)
+	}
+	return m.device.dmaBuf(m.span)
 }
