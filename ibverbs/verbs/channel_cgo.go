@@ -110,8 +110,8 @@ func (ch *CompChannel) takeDead() (*CQ, error) {
 		return nil, ch.refuse("get_cq_event", ibverbs.ErrClosed, "")
 	}
 	var cq *CQ
-	if n := len(ch.dead); n > 0 {
-		cq, ch.dead = ch.dead[n-1], ch.dead[:n-1]
+	for n := len(ch.dead); n > 0 && cq == nil; n-- {
+		cq, ch.dead = ch.ctx.cq(ch.dead[n-1].id), ch.dead[:n-1] // nil once destroyed
 	}
 	if len(ch.dead) == 0 {
 		ch.file.resume()

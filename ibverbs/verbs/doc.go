@@ -20,7 +20,7 @@
 //
 // Registered memory is pinned, which counts against RLIMIT_MEMLOCK (ulimit -l);
 // errors name the limit. It must be mapped memory outside the Go heap. MR.Dereg
-// cannot tell whether requests that name the region are outstanding. A QP has 29
+// cannot tell whether requests that name the region are outstanding. A QP has 28
 // KiB of its own beside what the driver takes, a CQ 3 KiB. Posting and polling
 // allocate nothing.
 //

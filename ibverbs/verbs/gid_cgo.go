@@ -63,17 +63,14 @@ func (c *Context) gidTable(port int) ([]ibverbs.GIDEntry, bool) {
 	return sortGIDs(gids), true
 }
 
-// gidOf converts a row. The interface's name is empty if it lies in another
-// network namespace.
+// gidOf converts a row.
 func gidOf(e C.struct_gv_gid_entry) ibverbs.GIDEntry {
 	g := ibverbs.GIDEntry{Index: int(e.gid_index), Type: ibverbs.GIDType(e.gid_type)}
 	for i, b := range e.gid {
 		g.GID[i] = byte(b)
 	}
-	if e.ndev_ifindex > 0 {
-		if nif, err := net.InterfaceByIndex(int(e.ndev_ifindex)); err == nil {
-			g.NetDev = nif.Name
-		}
+	if nif, err := net.InterfaceByIndex(int(e.ndev_ifindex)); err == nil {
+		g.NetDev = netDev(nif, g.GID.Addr())
 	}
 	return g
 }

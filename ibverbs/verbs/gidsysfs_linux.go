@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -62,7 +63,10 @@ func (d gidDir) entry(i int) (g ibverbs.GIDEntry, ok bool, err error) {
 		return g, false, nil // EINVAL: not of this container
 	}
 	g.Type = d.gidType(kind)
-	g.NetDev, _ = d.read("gid_attrs/ndevs", i) // InfiniBand has none
+	name, _ := d.read("gid_attrs/ndevs", i) // InfiniBand has none
+	if nif, err := net.InterfaceByName(name); err == nil {
+		g.NetDev = netDev(nif, g.GID.Addr())
+	}
 	return g, true, nil
 }
 
@@ -81,6 +85,26 @@ func (d gidDir) gidType(name string) ibverbs.GIDType {
 func (d gidDir) read(dir string, i int) (string, error) {
 	b, err := os.ReadFile(d.path + "/" + dir + "/" + strconv.Itoa(i))
 	return strings.TrimSpace(string(b)), err
+}
+
+// netDev is the interface's name if it is the one of a GID, else empty. The kernel
+// tells of the interfaces of all network namespaces, which have the same names and
+// numbers, so an interface of this one counts only if it has the address. Devices
+// make link-local addresses of their own.
+func netDev(nif *net.Interface, addr netip.Addr) string {
+	if addr.IsLinkLocalUnicast() {
+		return nif.Name
+	}
+	addrs, err := nif.Addrs()
+	if err != nil {
+		return ""
+	}
+	for _, a := range addrs {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.Equal(addr.AsSlice()) {
+			return nif.Name
+		}
+	}
+	return ""
 }
 
 // sortGIDs sorts by index and drops empty entries.

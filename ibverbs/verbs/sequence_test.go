@@ -104,7 +104,8 @@ func TestQuery(t *testing.T) {
 	require.Equal(t, []string{"_ibv_query_gid_table max_entries=5 flags=0 entry_size=32"}, f.calls())
 	require.Equal(t, []ibverbs.GIDEntry{
 		{GID: ibverbs.GID{0: 0xfe, 1: 0x80, 15: 2}, Index: 0, Type: ibverbs.GIDTypeRoCEv1}, // its interface is not here
-		{GID: ibverbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 8, 15: 1}, Index: 3, Type: ibverbs.GIDTypeRoCEv2, NetDev: "lo"},
+		{GID: ibverbs.GID{10: 0xff, 11: 0xff, 12: 127, 15: 1}, Index: 2, Type: ibverbs.GIDTypeRoCEv2, NetDev: "lo"},
+		{GID: ibverbs.GID{10: 0xff, 11: 0xff, 12: 10, 13: 8, 15: 1}, Index: 3, Type: ibverbs.GIDTypeRoCEv2}, // interface 1 here does not have it
 	}, gids)
 }
 

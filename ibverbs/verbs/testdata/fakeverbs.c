@@ -493,6 +493,7 @@ ssize_t _ibv_query_gid_table(struct gv_context *context, struct gv_gid_entry *en
 		{.gid = {[10] = 0xff, 0xff, 10, 8, 0, 1}, .gid_index = 3, .port_num = 2, .gid_type = 2, .ndev_ifindex = 1},
 		{.gid = {0xfe, 0x80, [15] = 2}, .gid_index = 0, .port_num = 2, .gid_type = 1, .ndev_ifindex = 99999},
 		{.gid_index = 1, .port_num = 2, .gid_type = 2},
+		{.gid = {[10] = 0xff, 0xff, 127, 0, 0, 1}, .gid_index = 2, .port_num = 2, .gid_type = 2, .ndev_ifindex = 1},
 	};
 	int err = fails("_ibv_query_gid_table", NULL);
 
