@@ -3,7 +3,7 @@
 //
 // A Device is the seam to a kind of memory: gpubuf/host is ordinary host
 // memory, gpubuf/emu an emulated GPU whose memory the host cannot touch,
-// gpubuf/cuda an NVIDIA GPU (not written yet). gpubuf/gpubuftest checks that an implementation
+// gpubuf/cuda an NVIDIA GPU. gpubuf/gpubuftest checks that an implementation
 // keeps the contract.
 //
 // # Usage
