@@ -57,6 +57,8 @@ func codeOf(err error) codes.Code {
 		return codes.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return codes.DeadlineExceeded
+	case errors.Is(err, conn.ErrChecksum):
+		return codes.DataLoss
 	case errors.Is(err, gpubuf.ErrPoolFull), errors.Is(err, conn.ErrTooManyOffers), errors.Is(err, gpubuf.ErrTooLarge), errors.Is(err, gpubuf.ErrOutOfMemory):
 		return codes.ResourceExhausted
 	case errors.Is(err, gpubuf.ErrFreed), errors.Is(err, gpubuf.ErrInvalidSlice):

@@ -28,6 +28,7 @@ type bulkRecv struct {
 	mu      sync.Mutex
 	waiting []*Landing            // with bytes not asked for, next turn first; guarded by mu
 	wanted  map[Token][]*Landing  // waiting for Ready; guarded by mu
+	summing map[Token][]*Landing  // waiting for Sum; guarded by mu
 	live    map[*Landing]struct{} // all that have not ended; guarded by mu
 	lastID  uint32                // guarded by mu
 	dead    error                 // why the lanes are gone; guarded by mu
@@ -84,8 +85,9 @@ func (b *bulkRecv) requeue(l *Landing) {
 	}
 }
 
-// deliver copies all bytes of an expected landing to their destination.
-func (b *bulkRecv) deliver(l *Landing, bytes []byte) {
+// deliver copies all bytes of an expected landing, whose source has that sum, to
+// their destination.
+func (b *bulkRecv) deliver(l *Landing, bytes []byte, sum uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.ended {
@@ -95,6 +97,7 @@ func (b *bulkRecv) deliver(l *Landing, bytes []byte) {
 		b.stop(l, fmt.Errorf("%d bytes were pushed of an attachment of %d", len(bytes), l.size))
 		return
 	}
+	l.sum.theirs, l.sum.known = sum, true
 	l.open++
 	b.mu.Unlock()
 	err := l.dst.CopyIn(0, bytes)
@@ -104,6 +107,7 @@ func (b *bulkRecv) deliver(l *Landing, bytes []byte) {
 
 // queue gives l its turns. mu is held.
 func (b *bulkRecv) queue(l *Landing) {
+	b.askSum(l)
 	b.waiting = append(b.waiting, l)
 	b.pump()
 }
@@ -284,8 +288,7 @@ func (b *bulkRecv) consume(s *recvSlot, err error) {
 		b.stop(l, err)
 	default:
 		if l.landed += int64(s.n); l.landed == l.size {
-			delete(b.live, l)
-			l.end(nil)
+			b.arrived(l)
 			return
 		}
 		l.watch(l.patience())
@@ -317,7 +320,8 @@ func (b *bulkRecv) stop(l *Landing, err error) {
 		l.unwait()
 	}
 	b.waiting = without(b.waiting, l)
-	b.unwant(l)
+	drop(b.wanted, l)
+	drop(b.summing, l)
 	for _, r := range b.rails {
 		for _, id := range r.requestsOf(l) {
 			b.c.control.send(frame{typ: frameAbort, rail: r.index, id: id})

@@ -54,6 +54,14 @@ type Config struct {
 	// go another way. A landing on a device opens it by that device.
 	Openers []gpubuf.Opener
 
+	// Checksums has a landing compare the CRC-32C of what it wrote with that
+	// of the source, each computed where the bytes lie, before Wait returns
+	// nil. It takes effect if both sides set it; Stats then says so. It costs
+	// each side one more pass over the bytes, and a device that cannot sum
+	// (gpubuf.Summer) can neither send nor land. Bytes inside a message are
+	// not covered. Default: off.
+	Checksums bool
+
 	// LandingTimeout is how long a landing may go without a completion
 	// before it is aborted. Default 30 s, negative: for ever.
 	LandingTimeout time.Duration

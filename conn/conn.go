@@ -37,6 +37,7 @@ type Conn struct {
 	lanes   []*Lane     // control, then the others
 	offers  offers
 	ipc     ipcLink
+	sums    *sums // nil if checksums are not compared
 
 	hello bool        // both sides said Hello
 	gdrpc atomic.Bool // the peer is gdrpc
@@ -64,6 +65,8 @@ type Setup struct {
 	// PlaintextAttachments is set if both sides' Hellos permit them
 	// (Config.AllowPlaintextAttachments).
 	PlaintextAttachments bool
+	// Checksums is set if both sides' Hellos ask for them (Config.Checksums).
+	Checksums bool
 	// Reason tells why no better path than this mode's was possible; it
 	// appears in Stats and the log.
 	Reason string
@@ -125,6 +128,9 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
 	c.gdrpc.Store(s.Gdrpc)
 	c.secure(s)
+	if s.Checksums && s.Mode != ModePlain {
+		c.sums = newSums()
+	}
 	if s.Control != nil && s.Control.eager != nil {
 		var err error
 		if c.eager, err = newEager(c, s.Control.eager); err != nil {
@@ -223,6 +229,10 @@ func (c *Conn) handle(f *frame) error {
 		if o := c.offers.get(f.token); o != nil {
 			o.Withdraw()
 		}
+	case frameSumRequest:
+		return c.sumWanted(f.token)
+	case frameSum:
+		c.recv.summed(f.token, f.status, f.id)
 	case frameEagerCredit:
 		if c.eager == nil {
 			return errors.New("blocks of an eager lane that does not exist")
@@ -248,6 +258,11 @@ func (c *Conn) log() {
 		args = append(args, "no_ipc", why)
 	}
 	args = append(args, c.logTLS()...)
+	if c.sums != nil {
+		args = append(args, "checksums", "crc32c")
+	} else if c.d.cfg.Checksums {
+		args = append(args, "checksums", "off: the peer does not have them")
+	}
 	c.d.cfg.Logger.Log(logContext, level, "gdrpc: connection", args...)
 }
 

@@ -153,6 +153,9 @@ func (c *Conn) closeBulk() {
 	for _, s := range c.send {
 		s.close()
 	}
+	if c.sums != nil {
+		c.sums.close()
+	}
 }
 
 // lingerCheck tells finish that there may be nothing left to linger for.

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ const (
 	eagerMost = 64 << 10
 	// eagerDepth is how many pushes a side can hold for the other.
 	eagerDepth = 8
-	// eagerBlock holds a token and a payload.
+	// eagerBlock holds a token, a checksum and a payload.
 	eagerBlock = eagerMost + 64
 	// eagerKeep is how long a push waits to be claimed, eagerPatience how
 	// long a landing waits for a push that may never come.
@@ -32,11 +33,16 @@ const (
 // message was sent.
 const OfferPushed OfferFlags = 4
 
+// eagerHead is the most bytes that precede a payload: a token and, where
+// checksums are compared, the payload's.
+const eagerHead = len(Token{}) + 4
+
 // eager is both directions of a Conn's eager lane.
 type eager struct {
 	c      *Conn
 	l      *Lane
-	tokens *gpubuf.Slice // what precedes each outstanding push, by slot
+	heads  *gpubuf.Slice // what precedes each outstanding push, by slot
+	head   int           // bytes of it
 	stager stager
 
 	mu      sync.Mutex         // taken before Offer.mu and stager.mu
@@ -61,13 +67,16 @@ type pushed struct {
 }
 
 func newEager(c *Conn, l *Lane) (*eager, error) {
-	tokens, err := c.d.hostBlock(eagerDepth * len(Token{}))
+	heads, err := c.d.hostBlock(eagerDepth * eagerHead)
 	if err != nil {
 		return nil, err
 	}
 	e := &eager{
-		c: c, l: l, tokens: tokens, stager: stager{d: c.d, quota: eagerDepth}, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
+		c: c, l: l, heads: heads, head: len(Token{}), stager: stager{d: c.d, quota: eagerDepth}, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
 		held: make(map[Token]pushed), waiting: make(map[Token]*Landing),
+	}
+	if c.sums != nil {
+		e.head = eagerHead
 	}
 	for i := range e.slots {
 		e.free = append(e.free, i)
@@ -101,7 +110,7 @@ func (e *eager) push(o *Offer) bool {
 	defer e.mu.Unlock()
 	e.slots[i] = slot
 	if err == nil && !e.dead {
-		err = e.post(i, o.token, payload)
+		err = e.post(i, o, payload)
 	}
 	if err != nil || e.dead {
 		e.finish(i)
@@ -128,6 +137,11 @@ func (e *eager) reserve(o *Offer) (i int, ok bool) {
 // source returns where the bytes of o are, after a copy to a staging block if
 // they must be in one.
 func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
+	if e.c.sums != nil {
+		if _, err := o.crc32c(); err != nil {
+			return ibverbs.SGE{}, err
+		}
+	}
 	if o.flags&OfferStaged == 0 {
 		return e.c.d.regions.sge(o.src, 0, uint32(o.size))
 	}
@@ -143,11 +157,19 @@ func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
 	return e.c.d.regions.sge(slot.block, 0, uint32(o.size))
 }
 
-// post sends a token and its payload from slot i. mu is held.
-func (e *eager) post(i int, token Token, payload ibverbs.SGE) error {
-	at := int64(i * len(token))
-	copy(e.tokens.HostBytes()[at:], token[:])
-	head, err := e.c.d.regions.sge(e.tokens, at, uint32(len(token)))
+// post sends what names o, and its payload, from slot i. mu is held.
+func (e *eager) post(i int, o *Offer, payload ibverbs.SGE) error {
+	at := int64(i * eagerHead)
+	b := e.heads.HostBytes()[at:][:e.head]
+	copy(b, o.token[:])
+	if e.c.sums != nil {
+		sum, err := o.crc32c() // known since source
+		if err != nil {
+			return err
+		}
+		binary.BigEndian.PutUint32(b[len(o.token):], sum)
+	}
+	head, err := e.c.d.regions.sge(e.heads, at, uint32(e.head))
 	if err != nil {
 		return err
 	}
@@ -165,10 +187,10 @@ func (e *eager) complete(wc *ibverbs.WC) {
 		e.mu.Lock()
 		e.finish(i)
 		e.mu.Unlock()
-	case wc.ByteLen <= uint32(len(Token{})):
+	case wc.ByteLen <= uint32(e.head):
 		e.c.fail(fmt.Errorf("eager lane: message of %d bytes", wc.ByteLen))
 	default:
-		e.arrive(i, wc.ByteLen-uint32(len(Token{})))
+		e.arrive(i, wc.ByteLen-uint32(e.head))
 	}
 }
 
@@ -207,7 +229,12 @@ func (e *eager) arrive(i int, n uint32) {
 
 // deliver copies block i to the landing's destination and posts it again.
 func (e *eager) deliver(l *Landing, i int, n uint32) {
-	e.c.recv.deliver(l, e.l.recvBlock(i)[len(Token{}):][:n])
+	block := e.l.recvBlock(i)
+	var sum uint32
+	if e.c.sums != nil {
+		sum = binary.BigEndian.Uint32(block[len(Token{}):])
+	}
+	e.c.recv.deliver(l, block[e.head:][:n], sum)
 	e.mu.Lock()
 	e.repost(i)
 	e.mu.Unlock()
@@ -336,5 +363,5 @@ func (e *eager) close() {
 	if e.sweep != nil {
 		e.sweep.Stop()
 	}
-	e.tokens.Free()
+	e.heads.Free()
 }

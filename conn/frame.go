@@ -31,6 +31,8 @@ const (
 	frameConnEnd frameType = 10
 
 	frameEagerCredit frameType = 11
+	frameSumRequest  frameType = 12
+	frameSum         frameType = 13
 )
 
 // frame is one control frame. Which fields count depends on the type.
@@ -39,9 +41,9 @@ type frame struct {
 	flags   uint8
 	credit  uint32
 	rail    uint8      // Request, Abort: index of the bulk lane
-	id      uint32     // Request, Abort: 24 bits; EagerCredit: blocks
-	token   Token      // Request, Release, Want, Ready
-	status  bulkStatus // Ready
+	id      uint32     // Request, Abort: 24 bits; EagerCredit: blocks; Sum: the sum
+	token   Token      // Request, Release, Want, Ready, SumRequest, Sum
+	status  bulkStatus // Ready, Sum
 	request request    // Request
 	reason  uint8      // ConnEnd
 }
@@ -62,10 +64,13 @@ func (f *frame) encode(b []byte) int {
 		body = binary.BigEndian.AppendUint32(body, f.request.last)
 	case frameAbort:
 		body = binary.BigEndian.AppendUint32(body, uint32(f.rail)<<24|f.id)
-	case frameRelease, frameWant:
+	case frameRelease, frameWant, frameSumRequest:
 		body = append(body, f.token[:]...)
 	case frameReady:
 		body = append(append(body, f.token[:]...), byte(f.status))
+	case frameSum:
+		body = append(append(body, f.token[:]...), byte(f.status))
+		body = binary.BigEndian.AppendUint32(body, f.id)
 	case frameConnEnd:
 		body = append(body, f.reason)
 	case frameEagerCredit:
@@ -109,10 +114,12 @@ func (t frameType) bodySize() (size int, known bool) {
 		return requestSize, true
 	case frameAbort, frameEagerCredit:
 		return 4, true
-	case frameRelease, frameWant:
+	case frameRelease, frameWant, frameSumRequest:
 		return len(Token{}), true
 	case frameReady:
 		return len(Token{}) + 1, true
+	case frameSum:
+		return len(Token{}) + 1 + 4, true
 	case frameConnEnd:
 		return 1, true
 	}
@@ -132,10 +139,12 @@ func (f *frame) decodeBody(b []byte) {
 		}
 	case frameAbort:
 		f.rail, f.id = b[0], binary.BigEndian.Uint32(b)&maxRequestID
-	case frameRelease, frameWant:
+	case frameRelease, frameWant, frameSumRequest:
 		f.token = Token(b[:16])
 	case frameReady:
 		f.token, f.status = Token(b[:16]), bulkStatus(b[16])
+	case frameSum:
+		f.token, f.status, f.id = Token(b[:16]), bulkStatus(b[16]), binary.BigEndian.Uint32(b[17:])
 	case frameConnEnd:
 		f.reason = b[0]
 	case frameEagerCredit:

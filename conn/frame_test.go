@@ -21,6 +21,8 @@ var goldenFrames = []struct {
 	{"Want", frame{typ: frameWant, token: Token{9}}, "0500001000000000" + "09000000000000000000000000000000"},
 	{"Ready", frame{typ: frameReady, token: Token{9}, status: bulkFailed}, "0600001100000000" + "0900000000000000000000000000000003"},
 	{"EagerCredit", frame{typ: frameEagerCredit, credit: 1, id: 4}, "0b00000400000001" + "00000004"},
+	{"SumRequest", frame{typ: frameSumRequest, token: Token{9}}, "0c00001000000000" + "09000000000000000000000000000000"},
+	{"Sum", frame{typ: frameSum, token: Token{9}, status: bulkFailed, id: 0xe3069283}, "0d00001500000000" + "09000000000000000000000000000000" + "03" + "e3069283"},
 	{"ConnEnd", frame{typ: frameConnEnd, reason: 1}, "0a00000100000000" + "01"},
 }
 

@@ -31,7 +31,7 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 	}
 	require.NoError(t, d.acquire())
 	server, err := newConn(d, Setup{
-		Mode: ModeSoftShared, Gdrpc: true, Peer: d.Limits(), Control: lanes[1][1], Bulk: []*Lane{lanes[2][1]},
+		Mode: ModeSoftShared, Gdrpc: true, Checksums: d.cfg.Checksums, Peer: d.Limits(), Control: lanes[1][1], Bulk: []*Lane{lanes[2][1]},
 		StreamLane: lanes[0][1], Local: pipeAddr{}, Remote: pipeAddr{},
 	})
 	require.NoError(t, err)

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,8 @@ type Landing struct {
 	unwait func() bool // stops waiting for dst's event; nil if nothing is waited for
 	next   int64       // first byte not asked for yet
 	landed int64       // bytes in dst
-	open   int         // receives posted and not consumed, copies not finished
+	open   int         // receives posted and not consumed, copies and sums not finished
+	sum    landingSum
 	ended  bool        // done is closed
 	timer  *time.Timer // LandingTimeout, then DrainTimeout
 
@@ -144,6 +146,9 @@ func (l *Landing) end(err error) {
 		l.c.stats.bytesLanded.Add(uint64(l.size))
 	} else {
 		l.c.stats.landingsFailed.Add(1)
+		if errors.Is(err, ErrChecksum) {
+			l.c.stats.sumsFailed.Add(1)
+		}
 	}
 	close(l.done)
 	l.watch(0)
@@ -181,7 +186,14 @@ func (l *Landing) watch(d time.Duration) {
 }
 
 func (l *Landing) stalled() {
-	l.c.recv.cancel(l, fmt.Errorf("no byte of the attachment arrived for %v from %v", l.c.d.cfg.LandingTimeout, l.c.RemoteAddr()))
+	b := l.c.recv
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.landed == l.size {
+		b.stop(l, fmt.Errorf("%w: the source's did not arrive for %v from %v", ErrChecksum, l.c.d.cfg.LandingTimeout, l.c.RemoteAddr()))
+		return
+	}
+	b.stop(l, fmt.Errorf("no byte of the attachment arrived for %v from %v", l.c.d.cfg.LandingTimeout, l.c.RemoteAddr()))
 }
 
 // patience is how long the next completion may take: for ever while nothing is

@@ -22,16 +22,16 @@ func (b *bulkRecv) want(l *Landing) error {
 	return nil
 }
 
-// unwant forgets that l waits for Ready. mu is held.
-func (b *bulkRecv) unwant(l *Landing) {
-	list, ok := b.wanted[l.token]
+// drop forgets that l waits for the peer's answer.
+func drop(waiting map[Token][]*Landing, l *Landing) {
+	list, ok := waiting[l.token]
 	if !ok {
 		return
 	}
 	if list = without(list, l); len(list) == 0 {
-		delete(b.wanted, l.token)
+		delete(waiting, l.token)
 	} else {
-		b.wanted[l.token] = list
+		waiting[l.token] = list
 	}
 }
 

@@ -18,6 +18,7 @@ type Offer struct {
 	size  int64
 	flags OfferFlags
 	event gpubuf.Event // after which the source can be read; nil if it can
+	sum   sourceSum
 
 	mu        sync.Mutex
 	conns     []*Conn            // where it can be asked for; guarded by mu

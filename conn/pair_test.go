@@ -81,7 +81,7 @@ func joinedSetups(t testing.TB, d *Domain, bulk int) (setups [2]Setup) {
 	t.Helper()
 	stream := socketPair(t)
 	for i := range setups {
-		setups[i] = Setup{Stream: stream[i], Mode: ModeSoftJoined, Client: i == 0, Gdrpc: true, Peer: d.Limits()}
+		setups[i] = Setup{Stream: stream[i], Mode: ModeSoftJoined, Client: i == 0, Gdrpc: true, Checksums: d.cfg.Checksums, Peer: d.Limits()}
 	}
 	for i := range 1 + bulk {
 		kind := LaneBulk
@@ -119,7 +119,7 @@ func sharedPair(t testing.TB, cfg *Config) (client, server *Conn) {
 		}
 		require.NoError(t, AttachShared(sock, lanes[i], peers))
 		setups[i] = Setup{
-			Mode: ModeSoftShared, Client: i == 0, Gdrpc: true, Peer: d.Limits(),
+			Mode: ModeSoftShared, Client: i == 0, Gdrpc: true, Checksums: d.cfg.Checksums, Peer: d.Limits(),
 			StreamLane: lanes[i][0], Control: lanes[i][1], Bulk: lanes[i][2:], Local: sock.LocalAddr(), Remote: sock.RemoteAddr(),
 		}
 	}

@@ -33,7 +33,7 @@ func Pipe(d *Domain) (client, server *Conn, err error) {
 		s := Setup{
 			Mode: ModeSoftShared, Reason: "in memory", Client: i == 0, Gdrpc: true,
 			Peer: d.Limits(), Control: lanes[1][i], Bulk: []*Lane{lanes[2][i]},
-			StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{},
+			StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{}, Checksums: d.cfg.Checksums,
 		}
 		if ends[i], err = newConn(d, s); err != nil {
 			return nil, nil, err

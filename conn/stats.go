@@ -14,6 +14,9 @@ type Stats struct {
 	// is encrypted above the Conn; both sides permit it.
 	PlaintextAttachments bool
 
+	// Checksums: landings compare checksums; both sides ask for it.
+	Checksums bool
+
 	// IPC tells why attachments do not move by shared memory; empty if they
 	// can, or if that is not settled yet. NotIPC tells why the last landing
 	// that went another way did so; empty if none did.
@@ -30,11 +33,13 @@ type Stats struct {
 	Refused        uint64 // the peer's requests that were refused
 	Pushed         uint64 // small offers whose bytes were sent ahead
 	Unclaimed      uint64 // the peer's pushes that no landing claimed
+	SumsEqual      uint64 // landings whose checksum was the source's
+	SumsFailed     uint64 // landings that failed with ErrChecksum
 }
 
 // counters are the numbers behind Stats.
 type counters struct {
-	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, sends atomic.Uint64
+	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, sends, sumsEqual, sumsFailed atomic.Uint64
 
 	byPath [PathGDR + 1]atomic.Uint64
 	notIPC atomic.Pointer[string]
@@ -53,6 +58,9 @@ func (c *Conn) Stats() Stats {
 		Refused:        c.stats.refused.Load(),
 		Pushed:         c.stats.pushed.Load(),
 		Unclaimed:      c.stats.unclaimed.Load(),
+		Checksums:      c.sums != nil,
+		SumsEqual:      c.stats.sumsEqual.Load(),
+		SumsFailed:     c.stats.sumsFailed.Load(),
 	}
 	s.TLS, s.PlaintextAttachments = c.tlsVersion(), c.plaintext()
 	for i := range s.ByPath {

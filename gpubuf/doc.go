@@ -70,9 +70,8 @@
 //
 // # Limitations
 //
-// A reply larger than the reserve competes with other
-// requests, ahead of them; a pool that replies alone keep full makes other
-// requests wait until MaxWait. Sizes are rounded up to 256 bytes, regions to
+// A reply larger than the reserve competes with other requests, ahead of them; a
+// pool that replies alone keep full makes other requests wait until MaxWait. Sizes are rounded up to 256 bytes, regions to
 // 2 MiB, so very many tiny slices waste some. CopyTo between two devices that
 // are not host memory goes through one pageable host block of 1 MiB, without
 // overlap of the two copies. A region is never moved or compacted. Regions are

@@ -45,6 +45,7 @@ type Self struct {
 	MemoryKinds []string // reached by lanes without staging
 	Plaintext   bool     // conn.Config.AllowPlaintextAttachments
 	IPC         bool     // memory may be shared with a process of this host and user
+	Checksums   bool     // conn.Config.Checksums
 
 	BulkJoins int      // bulk lanes that may be joined, at most MaxBulkJoins; 0: no joins at all
 	Shared    bool     // lanes may share the bootstrap connection
@@ -62,9 +63,9 @@ func SelfOf(d *conn.Domain) Self {
 	}
 	return Self{
 		Limits: d.Limits(), Providers: []string{provider}, MemoryKinds: []string{"host"},
-		Plaintext: d.Config().AllowPlaintextAttachments,
-		IPC:       d.SharesMemory(),
-		boot:      bootID(),
+		Plaintext: d.Config().AllowPlaintextAttachments, Checksums: d.Config().Checksums,
+		IPC:  d.SharesMemory(),
+		boot: bootID(),
 	}
 }
 
@@ -89,7 +90,7 @@ func (s *Self) hello(nonce, salt []byte, role string) *wirepb.Hello {
 	h := &wirepb.Hello{
 		VersionMajor: versionMajor,
 		VersionMinor: versionMinor,
-		Features:     s.features() | s.plaintextBit(),
+		Features:     s.features() | s.plaintextBit() | s.checksumBit(),
 		Nonce:        nonce,
 		Limits: &wirepb.Limits{
 			ControlDepth: uint32(s.Limits.ControlDepth),

@@ -14,6 +14,7 @@ type Result struct {
 	SameHost bool        // the peer says that it is on this host
 
 	Plaintext bool // both sides have AllowPlaintextAttachments
+	Checksums bool // both sides have Checksums
 
 	// Invite, on the server's side and the caller's to close, or IPC, on the
 	// client's, is set where the two sides may share memory; else NoIPC tells
@@ -62,7 +63,7 @@ func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 		Peer:   r.Peer,
 		Socket: stream,
 
-		PlaintextAttachments: r.Plaintext,
+		PlaintextAttachments: r.Plaintext, Checksums: r.Checksums,
 
 		Invite: r.Invite, IPC: r.IPC, NoIPC: r.NoIPC,
 	}

@@ -94,7 +94,7 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 	res := newResult(mode, reason, limits(hello), d.lanes, d.shared)
 	res.hook = d.Hook
 	res.SameHost = d.Self.sameHost(hello, roleClient, nonce)
-	res.Plaintext = d.Self.plaintext(hello)
+	res.Plaintext, res.Checksums = d.Self.plaintext(hello), d.Self.checksums(hello)
 	res.Invite, res.NoIPC = d.invited, d.noIPC
 	return res, nil
 }

@@ -152,6 +152,25 @@ func (s *Space) Copy(dst, src gpubuf.DevicePtr, n int64) error {
 	return nil
 }
 
+// View calls f with the bytes behind n addresses from addr, which must not be
+// used after f.
+func (s *Space) View(op string, addr gpubuf.DevicePtr, n int64, f func(b []byte)) error {
+	if n == 0 {
+		f(nil)
+		return nil
+	}
+	e, b, err := s.find(op, addr, n)
+	if err != nil {
+		return err
+	}
+	if !e.hold() {
+		return s.error(op, addr, n, errOutside)
+	}
+	defer e.mu.RUnlock()
+	f(b)
+	return nil
+}
+
 // Check says why n bytes from addr are not inside one allocation, or nil.
 func (s *Space) Check(op string, addr gpubuf.DevicePtr, n int64) error {
 	if n == 0 {
