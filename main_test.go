@@ -109,8 +109,11 @@ type lanes struct {
 	once   sync.Once
 }
 
-func newLanes(t testing.TB) link {
-	d, err := conn.NewDomain(&conn.Config{Logger: slog.New(slog.DiscardHandler)})
+func newLanes(t testing.TB) link { return newLanesWith(t, conn.Config{}) }
+
+func newLanesWith(t testing.TB, cfg conn.Config) link {
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	d, err := conn.NewDomain(&cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		until(t, func() bool { return d.Close() == nil })

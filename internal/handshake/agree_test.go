@@ -24,6 +24,22 @@ func TestSoftJoined(t *testing.T) {
 	require.Empty(t, ts.sessions.byID)
 }
 
+// TestChecksums: they count if both sides ask for them.
+func TestChecksums(t *testing.T) {
+	for _, tt := range []struct{ client, server bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		s := newServer()
+		s.Self.Checksums = tt.server
+		ts := newTestServer(t, s)
+		c := newClient(ts.addr())
+		c.Self.Checksums = tt.client
+		client := c.handshake(t, ts.addr())
+		server := ts.outcome(t)
+		requireAgreed(t, client, server)
+		require.Equal(t, tt.client && tt.server, client.res.Checksums)
+		require.Equal(t, tt.client && tt.server, server.res.Checksums)
+	}
+}
+
 // TestLowered has the cases in which the Hellos alone rule lanes out.
 func TestLowered(t *testing.T) {
 	tests := []struct {
