@@ -139,6 +139,9 @@ func (l *Landing) end(err error) {
 	if l.ended {
 		return
 	}
+	if err == nil && l.c.sums != nil && !l.sum.equal {
+		err = fmt.Errorf("%w: BUG: a landing ends well without one", ErrChecksum)
+	}
 	l.ended, l.err = true, err
 	if err == nil {
 		l.c.stats.landings.Add(1)

@@ -141,12 +141,13 @@ type landingSum struct {
 	asked        bool // SumRequest was sent
 	known        bool // theirs is the source's
 	hashed       bool // ours is the destination's
+	equal        bool // they have been compared
 	theirs, ours uint32
 }
 
 // askSum asks for the source's sum, once. mu is held.
 func (b *bulkRecv) askSum(l *Landing) {
-	if b.c.sums == nil || l.sum.asked {
+	if b.c.sums == nil || l.sum.asked || l.sum.known {
 		return
 	}
 	l.sum.asked = true
@@ -179,14 +180,15 @@ func (b *bulkRecv) summed(token Token, status bulkStatus, sum uint32) {
 	}
 }
 
-// arrived ends a landing whose bytes are all in place, once the checksums have
-// been compared if need be. mu is held.
+// arrived ends a landing whose bytes are all in place, by whatever path, once
+// the checksums have been compared if need be. mu is held.
 func (b *bulkRecv) arrived(l *Landing) {
 	if b.c.sums == nil {
 		delete(b.live, l)
 		l.end(nil)
 		return
 	}
+	b.askSum(l)
 	if l.watch(0); !l.sum.known {
 		l.watch(b.c.d.cfg.LandingTimeout) // for the source's
 	}
@@ -225,6 +227,7 @@ func (b *bulkRecv) compare(l *Landing) {
 	case s.theirs != s.ours:
 		b.stop(l, fmt.Errorf("%w: the source has %08x, what landed %08x (%d bytes)", ErrChecksum, s.theirs, s.ours, l.size))
 	default:
+		s.equal = true
 		b.c.stats.sumsEqual.Add(1)
 		delete(b.live, l)
 		l.end(nil)
