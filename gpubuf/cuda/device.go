@@ -30,6 +30,7 @@ type Device struct {
 	shares  shares
 	waiters chan struct{} // a token for each goroutine blocked in the driver
 	in, out *streams      // of background copies
+	sums    sums          // the kernel of CRC32C
 	lanes   chan *lane    // idle ones
 	copies  sync.Pool     // of *backgroundCopy, which ended ones leave for the next
 	tracked *leak.Object
@@ -130,6 +131,7 @@ func (d *Device) open(c *Config) (err error) {
 
 // shut destroys what copies work with; none is under way.
 func (d *Device) shut() {
+	d.sums.close(d)
 	close(d.lanes)
 	for l := range d.lanes {
 		l.close()

@@ -67,12 +67,13 @@ struct module { char *image; };
 
 struct op {
 	struct op *next;
-	enum { COPY, RECORD, FILL, ADD, SPIN, TRAP } what;
+	enum { COPY, RECORD, FILL, ADD, SPIN, TRAP, SUM } what;
 	uint64_t dst, src, n;
 	int dst_host, src_host;
 	struct event *event;
 	uint64_t generation;
 	unsigned char value;
+	uint32_t factor, blocks; // of SUM
 };
 
 struct stream { struct context *ctx; struct op *first, **last; };
@@ -96,6 +97,8 @@ int run(struct stream *s, struct event *until, uint64_t generation);
 void run_all(struct context *ctx);
 void track_stream(struct stream *s);
 void forget_stream(struct stream *s);
+
+void sum(const unsigned char *p, uint64_t ptr, uint64_t n, uint32_t k, uint32_t blocks, char *out);
 
 struct context *current(void);
 int in_context(const char *name);

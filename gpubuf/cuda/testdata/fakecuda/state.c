@@ -215,6 +215,13 @@ static int execute(struct op *o) {
 		for (uint64_t i = 0; i < o->n; i++)
 			dst[i] += o->value;
 		return 0;
+	case SUM:
+		src = bytes(o->src, o->n, 0);
+		dst = bytes(o->dst, 4ul * o->blocks + 32, 1);
+		if (!src || !dst)
+			return 700;
+		sum((unsigned char *)src, o->src, o->n, o->factor, o->blocks, dst);
+		return 0;
 	case FILL:
 	case SPIN:
 		dst = bytes(o->dst, o->n, 0);

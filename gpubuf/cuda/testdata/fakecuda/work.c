@@ -252,7 +252,7 @@ int cuModuleGetFunction(uintptr_t *f, struct module *m, const char *name) {
 	if (!strstr(m->image, entry))
 		RETURN(500);
 	static const struct { const char *name; int what; } known[] = {
-		{"fill", FILL}, {"increase", ADD}, {"spin", SPIN}, {"fault", TRAP},
+		{"fill", FILL}, {"increase", ADD}, {"spin", SPIN}, {"fault", TRAP}, {"crc32c", SUM},
 	};
 	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
 		if (strcmp(known[i].name, name) == 0)
@@ -269,7 +269,15 @@ int cuLaunchKernel(uintptr_t f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 	if (gx * gy * gz == 0 || bx * by * bz == 0 || shared || extra)
 		RETURN(1);
 	struct op *o = push(s, (int)f);
-	if (f != TRAP) {
+	if (f == SUM) {
+		if (bx != 256)
+			violate("a sum by blocks of another size");
+		o->src = *(uint64_t *)params[0];
+		o->n = *(uint64_t *)params[1];
+		o->factor = *(uint32_t *)params[2];
+		o->dst = *(uint64_t *)params[3];
+		o->blocks = gx;
+	} else if (f != TRAP) {
 		o->dst = *(uint64_t *)params[0];
 		o->n = *(uint64_t *)params[1];
 		o->value = (unsigned char)*(uint32_t *)params[2];
