@@ -53,6 +53,19 @@
 // Messages arrive in order, and their attachments are landed in any. A stream is
 // not retried once its client has sent attachments.
 //
+// # Memory of engines
+//
+// Memory that is not a pool's, such as a tensor of an inference engine, becomes a
+// slice without a copy, and goes and comes with the engine's own events:
+//
+//	m, err := dev.Wrap(pointer, size)
+//	tensor, released, err := gpubuf.Wrap(dev, m, nil)
+//	out := gdrpc.NewOutgoingContext(ctx, tensor.After(written)) // read once the kernel has written it
+//	err = attachment.LandInto(ctx, tensor.After(read))          // written once the last reader is done
+//	attachments.FreeAfter(read)                                 // back to the pool when the kernel is done
+//	tensor.Free()
+//	<-released.Done()                                           // the engine's again
+//
 // # TLS
 //
 // TransportCredentials takes the place of grpc's own credentials where the

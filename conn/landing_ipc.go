@@ -85,8 +85,7 @@ func (l *Landing) leave(ctx context.Context, err error) {
 		}
 	case err == nil:
 		l.path, l.landed = PathIPC, l.size
-		delete(b.live, l)
-		l.end(nil)
+		b.arrived(l)
 	default:
 		b.mu.Unlock()
 		l.notRead(ctx, err)

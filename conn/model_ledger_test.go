@@ -46,6 +46,7 @@ type modelClaim struct {
 type modelUse struct {
 	modelRange
 	write bool
+	sum   bool // read to be summed, which a landing does with its destination
 	what  string
 }
 
@@ -110,25 +111,33 @@ func (l *modelLedger) release(c *modelClaim) {
 
 // begin books a use, and end ends it.
 func (l *modelLedger) begin(r modelRange, write bool, what string) *modelUse {
-	u := &modelUse{modelRange: r, write: write, what: what}
+	return l.book(&modelUse{modelRange: r, write: write, what: what})
+}
+
+// beginSum is begin for a read that sums.
+func (l *modelLedger) beginSum(r modelRange) *modelUse {
+	return l.book(&modelUse{modelRange: r, sum: true, what: "a sum of device memory"})
+}
+
+func (l *modelLedger) book(u *modelUse) *modelUse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for o := range l.uses {
-		if (write || o.write) && o.overlaps(r) {
-			l.faultLocked("%s uses memory that %s uses", what, o.what)
+		if (u.write || o.write) && o.overlaps(u.modelRange) {
+			l.faultLocked("%s uses memory that %s uses", u.what, o.what)
 		}
 	}
 	for c := range l.claims {
-		if c.overlaps(r) && !c.allows(write) {
-			l.faultLocked("%s uses %s, which is the %s's", what, c.name, c.owner)
+		if c.overlaps(u.modelRange) && !c.allows(u) {
+			l.faultLocked("%s uses %s, which is the %s's", u.what, c.name, c.owner)
 		}
 	}
 	l.uses[u] = struct{}{}
 	return u
 }
 
-func (c *modelClaim) allows(write bool) bool {
-	return c.owner == ownedByOffer && !write || c.owner == ownedByLanding && write
+func (c *modelClaim) allows(u *modelUse) bool {
+	return c.owner == ownedByOffer && !u.write || c.owner == ownedByLanding && (u.write || u.sum)
 }
 
 func (l *modelLedger) end(u *modelUse) {

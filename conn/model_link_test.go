@@ -114,7 +114,7 @@ func (l *modelLink) cutOf(i, sockets int) int64 {
 
 func (l *modelLink) setup(side int, lanes []*Lane) Setup {
 	s := Setup{
-		Mode: ModeSoftJoined, Client: side == 0, Gdrpc: true, Peer: l.r.plan.limits,
+		Mode: ModeSoftJoined, Client: side == 0, Gdrpc: true, Checksums: l.r.plan.cfg.Checksums, Peer: l.r.plan.limits,
 		Control: lanes[1], Bulk: lanes[2:],
 	}
 	if l.plan.shared {

@@ -36,6 +36,14 @@ func (d *bookedMemory) CopyOut(dst []byte, src gpubuf.DevicePtr) error {
 	return d.Device.CopyOut(dst, src)
 }
 
+// CRC32C implements gpubuf.Summer for emulated GPUs; host memory is not asked.
+func (d *bookedMemory) CRC32C(p gpubuf.DevicePtr, n int64) (uint32, error) {
+	u := d.ledger.beginSum(rangeOf(uint64(p), n))
+	defer d.ledger.end(u)
+	d.delay.wait()
+	return d.Device.(gpubuf.Summer).CRC32C(p, n)
+}
+
 // modelPool is memory of one kind of one side.
 type modelPool struct {
 	*gpubuf.Pool

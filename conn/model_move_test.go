@@ -175,5 +175,6 @@ func (x *modelOffer) mustLand(p *modelLand) bool {
 
 // mustFail says that a landing cannot come to a good end.
 func (x *modelOffer) mustFail(p *modelLand) bool {
-	return x.m.size+p.delta > 0 && (p.delta > 0 || p.bogus || !x.added[p.link] || x.m.event.kind > eventFires)
+	part := p.delta < 0 && x.r.plan.cfg.Checksums // whose sum is not the whole's
+	return x.m.size+p.delta > 0 && (p.delta > 0 || part || p.bogus || !x.added[p.link] || x.m.event.kind > eventFires)
 }

@@ -132,6 +132,7 @@ func newModelPlan(seed uint64) *modelPlan {
 	for range count {
 		p.moves = append(p.moves, p.planMove(r, big))
 	}
+	p.cfg.Checksums = r.one(2)
 	return p
 }
 
@@ -223,6 +224,6 @@ func (p *modelPlan) script(side int) *faultverbs.Script {
 
 // String tells what a run is like.
 func (p *modelPlan) String() string {
-	return fmt.Sprintf("limits %+v, %d staging blocks, %d offers at most, delays: net %v, copies %v, completions %v, lossy %v, links %v, %d moves",
-		p.limits, p.cfg.StagingBlocks, p.cfg.MaxOffers, p.netDelay, p.copyDelay, p.workDelay, p.lossy, p.links, len(p.moves))
+	return fmt.Sprintf("limits %+v, %d staging blocks, %d offers at most, delays: net %v, copies %v, completions %v, lossy %v, checksums %v, links %v, %d moves",
+		p.limits, p.cfg.StagingBlocks, p.cfg.MaxOffers, p.netDelay, p.copyDelay, p.workDelay, p.lossy, p.cfg.Checksums, p.links, len(p.moves))
 }

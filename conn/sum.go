@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Checksums of attachments (Config.Checksums): the receiver asks for the
@@ -79,15 +80,21 @@ func (s *sums) close() {
 
 // sourceSum is the checksum of an offer, computed once.
 type sourceSum struct {
-	once sync.Once
-	sum  uint32
+	done atomic.Pointer[chan struct{}] // closed when the sum is known; nil if nobody has asked
+	sum  uint32                        // written before done is closed
 	err  error
 }
 
-// crc32c returns the checksum of the source. The caller has the right to read it.
+// crc32c returns the checksum of the source. The caller has the right to read
+// it. Whoever asks first computes it, the others wait.
 func (o *Offer) crc32c() (uint32, error) {
-	o.sum.once.Do(func() { o.sum.sum, o.sum.err = o.src.CRC32C() })
-	return o.sum.sum, o.sum.err
+	s, done := &o.sum, make(chan struct{})
+	if s.done.CompareAndSwap(nil, &done) {
+		s.sum, s.err = o.src.CRC32C()
+		close(done)
+	}
+	<-*s.done.Load()
+	return s.sum, s.err
 }
 
 // sumWanted answers the peer's SumRequest with Sum, when it is computed. One Sum

@@ -444,3 +444,48 @@ func TestSumRequestsFlood(t *testing.T) {
 	o.Withdraw()
 	<-o.Drained()
 }
+
+// forgetful is an emulated GPU whose memory loses a bit before it is summed.
+type forgetful struct{ *emu.Device }
+
+func (d forgetful) CRC32C(p gpubuf.DevicePtr, n int64) (uint32, error) {
+	sum, err := d.Device.CRC32C(p, n)
+	return sum ^ 1, err
+}
+
+// TestSumIPC compares what was read from shared memory too.
+func TestSumIPC(t *testing.T) {
+	for _, kinds := range [][2]string{{"shared", "emu"}, {"emu", "host"}, {"emu", "emu"}} {
+		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {
+			src, dst := newPool(t, kinds[0]), newPool(t, kinds[1])
+			client, server := ipcPair(t, summing())
+			greet(t, client, server)
+			s, want := filled(t, src, 300_001, 1)
+			for range 3 {
+				require.Equal(t, PathIPC, move(t, client, server, s, alloc(t, dst, 300_001), want))
+			}
+			require.EqualValues(t, 3, server.Stats().SumsEqual)
+		})
+	}
+	t.Run("memory that forgets", func(t *testing.T) {
+		below, err := emu.New(nil)
+		require.NoError(t, err)
+		pool, err := gpubuf.NewPool(gpubuf.Config{Device: forgetful{below}})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			require.NoError(t, pool.Close())
+			require.NoError(t, below.Close())
+		})
+		client, server := ipcPair(t, summing())
+		greet(t, client, server)
+		s, _ := filled(t, newPool(t, "shared"), 1000, 1)
+		o := offer(t, client, s)
+		l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), alloc(t, pool, 1000))
+		require.ErrorIs(t, l.Wait(soon(t)), ErrChecksum)
+		<-l.Consumed()
+		require.EqualValues(t, 1, server.Stats().SumsFailed)
+		require.Zero(t, client.Stats().BytesServed)
+		o.Withdraw()
+		<-o.Drained()
+	})
+}

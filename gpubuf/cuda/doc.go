@@ -32,6 +32,9 @@
 // CopyIn and CopyOut of other host memory go through page-locked blocks, 2 MiB
 // for each of Config.Lanes, on streams that wait for no work of the program.
 //
+// CRC32C sums memory where it lies, by a kernel that is loaded at its first use
+// (crc32c.cu); it leaves a few KiB in a lane's page-locked block.
+//
 // A Device keeps the GPU's primary context, the CUDA runtime's, until Close. It
 // is made current inside each call of the driver and nowhere else: goroutines
 // may change threads, and other users of CUDA in the process keep theirs.
