@@ -7,7 +7,7 @@ ARGS        ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-gpu test-rxe bench-rxe ci
+.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-gpu test-rxe test-hardware bench-rxe ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ test-rxe: ## the suites on a real RDMA device of the kernel, Soft-RoCE under QEM
 
 bench-rxe: ## the same machine: the verbs provider beside perftest and librdmacm (ARGS="-rounds 3")
 	@$(GO) run ./interop/rxe -bench $(ARGS)
+
+test-hardware: ## everything on this machine's NICs and GPUs, into hardware-report.txt (GDR_TEST_REQUIRE=verbs,cuda)
+	@interop/hardware/report $(ARGS)
 
 generate: ## regenerate the protobuf code (needs protoc)
 	GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12

@@ -12,8 +12,9 @@ import (
 // modulePath is the import path of what is tested.
 const modulePath = "github.com/gdrpc/gdrpc"
 
-// compile builds the guest's first process and the binaries of steps into dir.
-func compile(ctx context.Context, dir string, steps []*step) (init string, err error) {
+// compile builds the guest's first process and the binaries of steps into dir,
+// test binaries with the race detector if race is set.
+func compile(ctx context.Context, dir string, steps []*step, race bool) (init string, err error) {
 	init = filepath.Join(dir, "init")
 	// It runs in a file system of few files: no libraries.
 	if err := goTool(ctx, []string{"CGO_ENABLED=0"}, "build", "-o", init, modulePath+"/interop/rxe/guest"); err != nil {
@@ -38,7 +39,7 @@ func compile(ctx context.Context, dir string, steps []*step) (init string, err e
 		args := []string{"build", "-o", s.binary, at}
 		if s.tests {
 			// The guest's memory holds it; stacks do not need the symbols.
-			args = []string{"test", "-c", "-ldflags=-s -w", "-o", s.binary, at}
+			args = []string{"test", "-c", fmt.Sprintf("-race=%t", race), "-ldflags=-s -w", "-o", s.binary, at}
 		}
 		// libibverbs is reached through cgo.
 		if err := goTool(ctx, []string{"CGO_ENABLED=1"}, args...); err != nil {

@@ -10,8 +10,8 @@
 //	go run ./interop/rxe -bench                            # make bench-rxe: figures beside perftest's and librdmacm's
 //
 // It fails if the device is not ACTIVE, if a step fails, does not run, passes
-// its time limit or skips a test that the list does not name; then it shows the
-// end of the kernel's log.
+// its time limit, or skips a test that neither the list names nor the host runs;
+// then it shows the end of the kernel's log.
 //
 // # Requirements
 //

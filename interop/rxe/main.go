@@ -18,6 +18,7 @@ import (
 type options struct {
 	fetch  bool
 	bench  bool
+	race   bool
 	rounds int
 	accel  string
 	kernel string
@@ -49,6 +50,7 @@ func parse(argv []string) (opt options, err error) {
 	fs := flag.NewFlagSet("rxe", flag.ContinueOnError)
 	fs.BoolVar(&opt.fetch, "fetch", false, "download the kernel package into the user's cache, and end")
 	fs.BoolVar(&opt.bench, "bench", false, "measure beside the programs of perftest and librdmacm, in place of the suites")
+	fs.BoolVar(&opt.race, "race", false, "build the tests with the race detector")
 	fs.IntVar(&opt.rounds, "rounds", 5, "with -bench: how often each figure is taken, in turn with the others")
 	fs.StringVar(&opt.accel, "accel", "auto", "how QEMU runs the machine: auto, kvm, tcg (software emulation)")
 	fs.StringVar(&opt.kernel, "kernel", "", "`root` of a file system with the kernel to boot, as in /boot and /lib/modules; default: Debian's package")
@@ -117,7 +119,7 @@ func execute(ctx context.Context, opt options) error {
 	if err != nil || opt.fetch {
 		return err
 	}
-	init, err := compile(ctx, scratch, steps)
+	init, err := compile(ctx, scratch, steps, opt.race)
 	if err != nil {
 		return err
 	}

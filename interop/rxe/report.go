@@ -3,12 +3,24 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/gdrpc/gdrpc/interop/rxe/internal/plan"
+)
+
+// hostOnly are the requirements of tests that the guest never meets. Tests that
+// skip for them there run on the host.
+var hostOnly = []string{"cc", "verbs-headers", "python", "node"}
+
+// The lines of a test binary that runs with -test.v.
+var (
+	running = regexp.MustCompile(`^=== \S+\s+(\S+)`)
+	missing = regexp.MustCompile(`^\s+\S+\.go:\d+: ([\w-]+) is missing: `)
+	ended   = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
 )
 
 // report collects what steps did. One goroutine uses it.
@@ -23,16 +35,18 @@ type result struct {
 	step   *step
 	end    *plan.End
 	passed int
-	failed []string // names of tests
-	skips  []string // names of tests
-	value  float64  // the step's figure, once it is there
-	lines  []string // held back, of a step with a figure
+	failed []string          // names of tests
+	skips  []string          // names of tests, but for those of hostOnly
+	test   string            // the one that runs
+	needs  map[string]string // what tests said that is missing
+	value  float64           // the step's figure, once it is there
+	lines  []string          // held back, of a step with a figure
 }
 
 func newReport(out io.Writer, steps []*step) *report {
 	r := &report{out: out, steps: steps, results: make(map[string]*result)}
 	for _, s := range steps {
-		r.results[s.name] = &result{step: s}
+		r.results[s.name] = &result{step: s, needs: make(map[string]string)}
 	}
 	return r
 }
@@ -77,17 +91,29 @@ func (r *result) line(text string) bool {
 	if !r.step.tests {
 		return true
 	}
-	verb, name, _ := strings.Cut(strings.TrimSpace(text), ": ")
-	name, _, _ = strings.Cut(name, " ")
-	switch verb {
-	case "--- PASS":
-		r.passed++
-	case "--- FAIL":
-		r.failed = append(r.failed, name)
-	case "--- SKIP":
-		r.skips = append(r.skips, name)
+	if m := running.FindStringSubmatch(text); m != nil {
+		r.test = m[1]
+		return false
 	}
-	return !strings.HasPrefix(text, "=== ")
+	if m := missing.FindStringSubmatch(text); m != nil {
+		r.needs[r.test] = m[1]
+	}
+	if m := ended.FindStringSubmatch(text); m != nil {
+		r.count(m[1], m[2])
+	}
+	return true
+}
+
+// count takes the outcome of a test.
+func (r *result) count(outcome, test string) {
+	switch {
+	case outcome == "PASS":
+		r.passed++
+	case outcome == "FAIL":
+		r.failed = append(r.failed, test)
+	case !slices.Contains(hostOnly, r.needs[test]):
+		r.skips = append(r.skips, test)
+	}
 }
 
 // ok is the verdict of a step that succeeded.

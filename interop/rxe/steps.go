@@ -17,9 +17,7 @@ func suites() []*step {
 		// Without a line of this project: what fails here is not its fault.
 		{name: "pingpong", args: append(slices.Clone(pingpong), plan.Address), server: pingpong, port: 18515, limit: time.Minute},
 		{
-			// The others need a C compiler instead of a device; they run on the host.
 			name: "ibverbs/verbs", pkg: "ibverbs/verbs", tests: true, limit: 3 * time.Minute,
-			args:    []string{"-test.run", "Conformance|Fabric"},
 			mayskip: []string{"TestConformance/MessageTooBig"}, // rdma_rxe does not refuse it
 		},
 		// What gdrinfo says of a device that is there.
