@@ -79,6 +79,9 @@ var tests = []struct {
 	{"Idempotent", testIdempotent},
 	{"AfterDestroy", testAfterDestroy},
 	{"Concurrent", testConcurrent},
+	{"Ports", testPorts},
+	{"AsyncClosed", testAsyncClosed},
+	{"Iova", testIova},
 }
 
 // Run runs the suite. newPair is called once for each test.

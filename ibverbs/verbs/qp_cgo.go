@@ -25,7 +25,7 @@ type QP struct {
 	ctx      *Context
 	scq, rcq *CQ
 	num      uint32
-	qp       *C.struct_gv_qp // guarded by life
+	qp       *C.struct_gv_qp // set for good; Destroy ends its use under life, sendMu and recvMu
 
 	// known is the last state that Modify reached or a completion told of. The
 	// kernel may have gone on to ERR since.
@@ -189,7 +189,7 @@ func (q *QP) destroy() error {
 	}
 	C.free(unsafe.Pointer(q.sends))
 	C.free(unsafe.Pointer(q.recvs))
-	q.qp, q.sends, q.recvs = nil, nil, nil
+	q.sends, q.recvs = nil, nil
 	q.scq.remove(q)
 	q.rcq.remove(q)
 	return nil

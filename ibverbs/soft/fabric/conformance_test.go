@@ -55,7 +55,7 @@ func pairOf(t *testing.T, da, db *Device) ibverbstest.Pair {
 	}{{&pair.A, da}, {&pair.B, db}} {
 		ctx, err := side.dev.Open()
 		require.NoError(t, err)
-		*side.ctx = &routedContext{Context: ctx}
+		*side.ctx = &routedContext{FabricContext: ctx.(ibverbs.FabricContext)}
 	}
 	pair.Link = func(a, b ibverbs.QP) error {
 		a.(*routedQP).setPeer(db)
@@ -65,20 +65,20 @@ func pairOf(t *testing.T, da, db *Device) ibverbstest.Pair {
 	return pair
 }
 
-type routedContext struct{ ibverbs.Context }
+type routedContext struct{ ibverbs.FabricContext }
 
 func (c *routedContext) AllocPD() (ibverbs.PD, error) {
-	pd, err := c.Context.AllocPD()
+	pd, err := c.FabricContext.AllocPD()
 	if err != nil {
 		return nil, err
 	}
-	return &routedPD{PD: pd}, nil
+	return &routedPD{DevicePD: pd.(ibverbs.DevicePD)}, nil
 }
 
-type routedPD struct{ ibverbs.PD }
+type routedPD struct{ ibverbs.DevicePD }
 
 func (p *routedPD) CreateQP(init ibverbs.QPInitAttr) (ibverbs.QP, error) {
-	qp, err := p.PD.CreateQP(init)
+	qp, err := p.DevicePD.CreateQP(init)
 	if err != nil {
 		return nil, err
 	}
