@@ -109,7 +109,12 @@ type lanes struct {
 	once   sync.Once
 }
 
-func newLanes(t testing.TB) link { return newLanesWith(t, conn.Config{}) }
+func newLanes(t testing.TB) link { return underLanes.make(t) }
+
+// underLanes is what newLanes makes; TestOnVerbs changes it.
+var underLanes = linkKind{newPipes, conn.PathSoft}
+
+func newPipes(t testing.TB) link { return newLanesWith(t, conn.Config{}) }
 
 func newLanesWith(t testing.TB, cfg conn.Config) link {
 	cfg.Logger = slog.New(slog.DiscardHandler)

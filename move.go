@@ -119,7 +119,7 @@ func (m *move) wait(ctx context.Context) error {
 }
 
 func (m *move) arrived(path conn.Path) error {
-	if need := m.a.in.ep.cfg.Require; path < need {
+	if need := m.a.in.ep.cfg.Require; path < need && m.a.desc.size > smallAttachment {
 		return errWorse(m.a, path, need, m.a.in.conn.Stats().NotIPC)
 	}
 	m.a.landed(path)

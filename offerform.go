@@ -44,7 +44,7 @@ type descriptor struct {
 }
 
 // knownFlags are those that this version can land.
-const knownFlags = conn.OfferPending | conn.OfferStaged | conn.OfferPushed
+const knownFlags = conn.OfferPending | conn.OfferStaged | conn.OfferPushed | conn.OfferDirect
 
 // appendOfferHeader appends everything in front of the inline attachments.
 func appendOfferHeader(b []byte, list []descriptor) []byte {

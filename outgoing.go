@@ -195,7 +195,7 @@ func marshalOffers(ctx context.Context, body mem.BufferSlice, list []descriptor,
 			return nil, offers, errorf(codeOf(err), "attachment %d: %w", i, err)
 		}
 		offers = append(offers, o)
-		list[i].token, list[i].flags = o.Token(), o.Flags()
+		list[i].token, list[i].flags = o.Token(), to.Flags(o)
 		if list[i].place = to.Place(o); list[i].place.Region == 0 && to.Push(o) {
 			list[i].flags |= conn.OfferPushed
 		}

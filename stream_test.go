@@ -47,11 +47,11 @@ func requireMessage(t testing.TB, ctx context.Context, as Attachments, large con
 	require.NoError(t, err)
 	for i, n := range sizes {
 		requirePattern(t, slices[i], n, seed+byte(i))
-		want := conn.PathInline
 		if n > smallAttachment {
-			want = large
+			requirePath(t, large, as[i].Path(), n)
+		} else {
+			require.Equal(t, conn.PathInline, as[i].Path())
 		}
-		require.Equal(t, want, as[i].Path())
 	}
 }
 
@@ -162,10 +162,13 @@ func TestUpload(t *testing.T) {
 			require.NoError(t, err)
 			until(t, func() bool { return s.clientPool.Stats().Slices == 3 })
 			require.Len(t, reply.Slices, 3)
+			require.Equal(t, conn.PathInline, reply.Paths[0])
 			for i, n := range []int64{5, 60000, 70000} {
 				requirePattern(t, reply.Slices[i], n, byte(i))
+				if i > 0 {
+					requirePath(t, k.path, reply.Paths[i], n)
+				}
 			}
-			require.Equal(t, []conn.Path{conn.PathInline, k.path, k.path}, reply.Paths)
 
 			stream, err = s.client.Upload(testContext(t))
 			require.NoError(t, err)

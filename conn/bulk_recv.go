@@ -116,7 +116,8 @@ func (b *bulkRecv) queue(l *Landing) {
 // blocks allow, a turn for each landing. mu is held.
 func (b *bulkRecv) pump() {
 	for len(b.waiting) > 0 && b.dead == nil {
-		l, r := b.waiting[0], b.idlest()
+		l := b.waiting[0]
+		r := b.idlest(l)
 		n := b.grant(l, r)
 		if n == 0 {
 			return
@@ -139,11 +140,15 @@ func (b *bulkRecv) pump() {
 	}
 }
 
-// idlest returns the lane with the most room in its window. mu is held.
-func (b *bulkRecv) idlest() *rail {
-	best := b.rails[0]
-	for _, r := range b.rails[1:] {
-		if r.room() > best.room() {
+// idlest returns the lane with the most room in its window among those that may
+// bring the landing's bytes. mu is held.
+func (b *bulkRecv) idlest(l *Landing) *rail {
+	var best *rail
+	for _, r := range b.rails {
+		if l.nic != nil && r.l.nic != l.nic {
+			continue
+		}
+		if best == nil || r.room() > best.room() {
 			best = r
 		}
 	}
@@ -225,7 +230,7 @@ func (b *bulkRecv) post(r *rail, s recvSlot) error {
 	if s.block != nil {
 		dst, off = s.block, 0
 	}
-	sge, err := b.c.d.regions.sge(dst, off, s.n)
+	sge, err := r.l.nic.regions.sge(dst, off, s.n)
 	if err != nil {
 		return err
 	}
@@ -260,18 +265,24 @@ func (b *bulkRecv) complete(r *rail, wc *ibverbs.WC) {
 	b.pump()
 }
 
-// unstage copies a staged chunk to its destination. It gives mu up for the
-// copy: only the lane's polling goroutine is here, so its order holds.
+// unstage copies a staged chunk to its destination, or has the last message to
+// device memory seen there. It gives mu up for that: only the lane's polling
+// goroutine is here, so its order holds.
 func (b *bulkRecv) unstage(s *recvSlot, status bulkStatus) error {
 	if status != bulkData {
 		return fmt.Errorf("request of %d bytes at offset %d: %v", s.n, s.off, status)
 	}
-	if s.block == nil || s.landing.ended {
+	l := s.landing
+	last := l.nic != nil && l.landed+int64(s.n) == l.size
+	if s.block == nil && !last || l.ended {
 		return nil
 	}
 	b.mu.Unlock()
 	defer b.mu.Lock()
-	return s.landing.dst.CopyIn(s.off, s.block.HostBytes()[:s.n])
+	if s.block == nil {
+		return flushWrites(l.dst.Device())
+	}
+	return l.dst.CopyIn(s.off, s.block.HostBytes()[:s.n])
 }
 
 // consume books one receive that is done with. mu is held.

@@ -100,11 +100,17 @@ func (b *bulkSend) find(token Token, r request) (*Offer, bulkStatus) {
 	switch {
 	case o == nil,
 		r.offset+r.bytes() > uint64(o.Size()),
-		o.Flags()&OfferStaged != 0 && int(r.chunk) > b.c.d.cfg.StagingBlock:
+		b.staged(o) && int(r.chunk) > b.c.d.cfg.StagingBlock:
 		b.c.stats.refused.Add(1)
 		return nil, bulkRefused
 	}
 	return o, bulkData
+}
+
+// staged reports whether the bytes of an offer go through staging blocks on this
+// lane.
+func (b *bulkSend) staged(o *Offer) bool {
+	return o.flags&OfferStaged != 0 && (b.l.route == nil || !b.l.nic.reaches(o.src.Region()))
 }
 
 // abort answers the rest of a request with empty messages.
@@ -139,7 +145,7 @@ func (b *bulkSend) pump() *chunk {
 		switch {
 		case s.offer == nil:
 			b.post(s, sendSlot{}, ibverbs.SGE{}, s.status)
-		case s.offer.Flags()&OfferStaged != 0:
+		case b.staged(s.offer):
 			block := b.stager.get()
 			if block == nil && len(b.free) == len(b.slots) {
 				s.offer.readDone(b.c) // no completion will ever free a block
@@ -162,7 +168,7 @@ func (b *bulkSend) pump() *chunk {
 // direct sends a message from the source's own memory. mu is held.
 func (b *bulkSend) direct(s *serving) {
 	o := s.offer
-	sge, err := b.c.d.regions.sge(o.src, int64(s.r.position(s.next)), s.r.length(s.next))
+	sge, err := b.l.nic.regions.sge(o.src, int64(s.r.position(s.next)), s.r.length(s.next))
 	if err != nil {
 		b.c.d.cfg.Logger.Warn("gdrpc: cannot send an attachment", "peer", b.c.RemoteAddr(), "err", err)
 		o.readDone(b.c)
@@ -197,7 +203,7 @@ func (b *bulkSend) copied(ch *chunk, err error) {
 	s := b.queue[0] // copying kept the pump from passing it
 	var sge ibverbs.SGE
 	if err == nil {
-		sge, err = b.c.d.regions.sge(ch.block, 0, ch.length)
+		sge, err = b.l.nic.regions.sge(ch.block, 0, ch.length)
 	}
 	if err != nil {
 		b.c.d.cfg.Logger.Warn("gdrpc: cannot read an attachment", "peer", b.c.RemoteAddr(), "device", ch.offer.src.Device().Name(), "err", err)

@@ -7,19 +7,42 @@ import (
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/route"
 )
 
 // Config configures a Domain. The zero value of a field means its default. A
 // Config is not changed after NewDomain.
 type Config struct {
-	// Device is the verbs device that lanes run on. Default: a software
-	// device of its own.
+	// Device is the verbs device that lanes over TCP run on. Default: a
+	// software device of its own.
 	Device ibverbs.Device
+
+	// NICs are the RDMA devices that mode verbs runs on, each an
+	// ibverbs.FabricContext once it is open. One that cannot be opened is left
+	// out, with a line in the log. Default: none, and all lanes run over TCP.
+	NICs []ibverbs.Device
+
+	// Route orders a device, port or GID for mode verbs. What does not exist
+	// is an error of NewDomain, which lists what does. Default: the port and
+	// GID nearest to each connection's TCP socket.
+	Route route.Override
+
+	// Nearest names the one of the NICs that attachments in a device's memory
+	// should use. It is called once for each attachment, and may block no
+	// longer than a look into a table. Default: the NIC of the connection's
+	// other lanes.
+	Nearest func(dev gpubuf.Device, nics []string) string
+
+	// MaxPath, if set, is the best path that attachments may take: PathSoft
+	// rules mode verbs out, anything below PathIPC shared memory, anything
+	// below PathGDR that NICs reach device memory themselves. Default: any
+	// path.
+	MaxPath Path
 
 	// Require, if set, is the worst path that attachments may take. A dial
 	// that cannot reach it fails, and so does a call whose attachments
-	// would go by a worse one. Attachments of up to 16 KiB may always go
-	// inline. Default: any path.
+	// would go by a worse one. Attachments of up to 16 KiB may go by any.
+	// Default: any path.
 	Require Path
 
 	// StagingBlock is the size in bytes of the host blocks through which
@@ -88,6 +111,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxOffers, 65536)
 	setDefault(&c.LandingTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, 5*time.Second)
+	if c.MaxPath != PathNone && c.MaxPath < PathIPC {
+		c.NoIPC = true
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -121,6 +147,12 @@ func (c Config) validate() error {
 	}
 	if c.Require > PathGDR {
 		return fmt.Errorf("conn: Config.Require %d: no such path", c.Require)
+	}
+	if c.MaxPath > PathGDR {
+		return fmt.Errorf("conn: Config.MaxPath %d: no such path", c.MaxPath)
+	}
+	if c.MaxPath != PathNone && c.MaxPath < max(c.Require, PathSoft) {
+		return fmt.Errorf("conn: Config.MaxPath %v: want at least %v, as Config.Require or the lanes have it", c.MaxPath, max(c.Require, PathSoft))
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type Conn struct {
 	preface   preface
 	below     tlsState // of the TLS below; nil if there is none
 
+	bootstrap bootstrap // of ModeVerbs
+
 	// The lanes; nil in ModePlain. Not written after New.
 	control *control
 	recv    *bulkRecv
@@ -50,18 +52,22 @@ var _ net.Conn = (*Conn)(nil)
 
 // Setup is what a handshake agreed on.
 type Setup struct {
-	// Mode is ModeSoftJoined, ModeSoftShared or ModePlain.
 	Mode Mode
 	// Stream is the bootstrap connection, positioned at the first byte of
-	// the raw stream. Nil in ModeSoftShared.
+	// the raw stream. Nil in ModeSoftShared and ModeVerbs.
 	Stream net.Conn
 	// StreamLane is the stream in ModeSoftShared, attached to the same
-	// socket as the other lanes; Local and Remote are the socket's addresses.
+	// socket as the other lanes, and in ModeVerbs; Local and Remote are the
+	// bootstrap connection's addresses.
 	StreamLane    *Lane
 	Local, Remote net.Addr
-	// Socket is the bootstrap connection in ModeSoftShared too, asked for
+	// Socket is the bootstrap connection in every mode: in ModeVerbs New
+	// takes it over, watches it and closes it last; in others it is asked for
 	// the state of the TLS that it runs inside. Default: Stream.
 	Socket net.Conn
+	// Lost, if set, is called once if the Conn of ModeVerbs is reset while
+	// its bootstrap connection stands. It must not block.
+	Lost func(error)
 	// PlaintextAttachments is set if both sides' Hellos permit them
 	// (Config.AllowPlaintextAttachments).
 	PlaintextAttachments bool
@@ -125,6 +131,9 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 		offers: offers{limit: d.cfg.MaxOffers},
 		ending: newEndings(),
 	}
+	if s.Mode == ModeVerbs {
+		c.bootstrap, c.ending.lost = bootstrap{sock: s.Socket, watched: make(chan struct{})}, s.Lost
+	}
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
 	c.gdrpc.Store(s.Gdrpc)
 	c.secure(s)
@@ -145,15 +154,21 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	if s.Mode != ModePlain {
 		c.startLanes(s)
 	}
+	if qs, ok := st.(*qpStream); ok && s.Mode == ModeVerbs {
+		qs.tell(c.streamLost)
+		c.watchSocket()
+	}
 	return c, nil
 }
 
 func (s Setup) check() error {
 	switch {
-	case s.Mode != ModePlain && s.Mode != ModeSoftJoined && s.Mode != ModeSoftShared:
+	case s.Mode < ModeVerbs || s.Mode > ModePlain:
 		return fmt.Errorf("conn: Setup.Mode %v: %w", s.Mode, ibverbs.ErrNotSupported)
-	case (s.Mode == ModeSoftShared) != (s.StreamLane != nil) || (s.Stream != nil) == (s.StreamLane != nil):
+	case (s.Mode == ModeSoftShared || s.Mode == ModeVerbs) != (s.StreamLane != nil) || (s.Stream != nil) == (s.StreamLane != nil):
 		return fmt.Errorf("conn: Setup: mode %v wants its stream in the other one of Stream and StreamLane", s.Mode)
+	case s.Mode == ModeVerbs && s.Socket == nil:
+		return errors.New("conn: Setup: mode verbs wants Socket, which tells when the peer is gone")
 	case s.Mode == ModePlain:
 		return nil
 	case s.Control == nil || len(s.Bulk) < 1 || len(s.Bulk) > MaxBulkLanes:
@@ -173,6 +188,9 @@ func (s Setup) close() error {
 	}
 	if s.Stream != nil {
 		errs = append(errs, s.Stream.Close())
+	}
+	if s.Mode == ModeVerbs && s.Socket != nil {
+		errs = append(errs, s.Socket.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -268,8 +286,11 @@ func (c *Conn) log() {
 
 // bestPath is the path of large attachments on this Conn.
 func (c *Conn) bestPath() Path {
-	if c.mode == ModePlain {
+	switch c.mode {
+	case ModePlain:
 		return PathInline
+	case ModeVerbs:
+		return c.d.verbsPath(true)
 	}
 	return PathSoft
 }

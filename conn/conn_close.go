@@ -53,6 +53,7 @@ type endings struct {
 	peer   *cause // the peer sent ConnEnd, or cannot any more
 	lanes  *cause // attachments cannot leave the stream any more
 
+	lost  func(error) // told of failed in ModeVerbs; may be nil
 	holds *atomic.Int64
 	idle  chan struct{} // has a token when offers, landings or holds have become fewer
 	once  sync.Once
@@ -90,6 +91,9 @@ func (c *Conn) fail(err error) {
 	}
 	c.ending.lanes.set(fmt.Errorf("conn: connection to %v failed: %w: %w", c.RemoteAddr(), ErrLanesLost, err))
 	c.ending.closed.set(err)
+	if c.ending.lost != nil && !errors.Is(err, errTCPEnded) {
+		c.ending.lost(err)
+	}
 	c.finish()
 }
 
@@ -124,7 +128,14 @@ var ErrLanesLost = errors.New("the lanes are gone")
 
 // bulkLost is told of a dead bulk lane. It costs the landings and offers; the
 // stream goes on. It does not block and may be called under any lock.
+//
+// In mode verbs it resets the Conn: its lanes share a NIC, and a connection made
+// anew has the next best of everything.
 func (c *Conn) bulkLost(err error) {
+	if c.mode == ModeVerbs && c.ending.peer.get() == nil && c.ending.closed.get() == nil && !c.streamEnded() {
+		c.fail(err)
+		return
+	}
 	if c.ending.lanes.set(fmt.Errorf("conn: connection to %v: %w: %w", c.RemoteAddr(), ErrLanesLost, err)) {
 		c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; large attachments fail on this connection until it is dialled anew", "remote", c.RemoteAddr().String(), "err", err)
 	}
@@ -134,6 +145,17 @@ func (c *Conn) bulkLost(err error) {
 			c.closeBulk()
 		}()
 	})
+}
+
+// streamEnded reports whether the peer has ended its stream, on a queue pair.
+func (c *Conn) streamEnded() bool {
+	s, ok := c.stream.(*qpStream)
+	if !ok {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.eof
 }
 
 // closeBulk closes the bulk lanes and ends all that depended on them. It runs
@@ -193,6 +215,7 @@ func (c *Conn) finishLanes() {
 		c.closeBulk()
 		c.dropOffers()
 	}
+	c.closeSocket()
 	c.ipc.close()
 	c.d.release()
 }

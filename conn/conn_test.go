@@ -18,6 +18,7 @@ var streams = []struct {
 	{name: "memory", make: func(t *testing.T) (client, server *Conn) { return memPair(t, quiet()) }},
 	{name: "soft-joined", make: func(t *testing.T) (client, server *Conn) { return tcpPair(t, quiet()) }},
 	{name: "soft-shared", make: func(t *testing.T) (client, server *Conn) { return sharedPair(t, quiet()) }},
+	{name: "verbs", make: func(t *testing.T) (client, server *Conn) { return verbsPair(t, quiet()) }},
 	{name: "plain", make: func(t *testing.T) (client, server *Conn) { return plainPair(t, socketPair(t)) }},
 	{name: "plain on a wrapped socket", make: wrappedPair, skip: map[string]string{
 		"ReadOnReadyIdle": "whoever wraps a socket hides when it is readable",

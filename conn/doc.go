@@ -13,8 +13,10 @@
 //
 // # Usage
 //
-// A Domain holds what many Conns share: the verbs device, memory
-// registrations, staging blocks, limits. dialer and listener make Conns; the
+// A Domain holds what many Conns share: the verbs devices, memory
+// registrations, staging blocks, limits. Config.NICs are the RDMA devices that
+// connections run on where both sides have some; the software device is always
+// there beside them. dialer and listener make Conns; the
 // gdrpc package moves attachments. On the sending side an Offer is added to
 // each Conn on which the peer may ask for it. On the receiving side Conn.Land
 // moves an offered attachment into a slice.

@@ -20,18 +20,17 @@ const (
 	maxChunk     = 2 << 20
 )
 
-// Domain is what many Conns share: an open verbs device with its protection
-// domain, the registrations of memory regions, the staging blocks, and the
+// Domain is what many Conns share: open verbs devices with their protection
+// domains and the registrations of memory regions, the staging blocks, and the
 // configuration. A dialer and a listener may share one.
 type Domain struct {
 	cfg    Config
-	ctx    ibverbs.Context
-	pd     ibverbs.PD
-	attr   ibverbs.DeviceAttr
+	soft   *nic         // what lanes over TCP run on
+	nics   []*nic       // what mode verbs runs on; those of Config.NICs that could be opened
+	noNICs error        // why nics is empty; nil if it is not
 	blocks *gpubuf.Pool // host memory: staging blocks, lanes' own blocks
 
-	regions registrations
-	ipc     ipcDomain
+	ipc ipcDomain
 
 	mu     sync.Mutex
 	users  int  // Conns, and Lanes that no Conn has yet; guarded by mu
@@ -55,30 +54,51 @@ func NewDomain(cfg *Config) (*Domain, error) {
 	d := &Domain{cfg: c}
 	if err := d.open(); err != nil {
 		d.teardown()
-		return nil, fmt.Errorf("conn: opening %s device %s: %w", c.Device.Provider(), c.Device.Name(), err)
+		return nil, err
 	}
 	return d, nil
 }
 
 func (d *Domain) open() (err error) {
-	if d.ctx, err = d.cfg.Device.Open(); err != nil {
+	if d.soft, err = openNIC(d.cfg.Device, &d.cfg); err == nil {
+		err = d.soft.check(&d.cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("conn: opening %s device %s: %w", d.cfg.Device.Provider(), d.cfg.Device.Name(), err)
+	}
+	if err := d.openNICs(); err != nil {
 		return err
 	}
-	if d.attr, err = d.ctx.QueryDevice(); err != nil {
-		return err
-	}
-	if d.attr.MaxQPWR < bulkDepth+controlDepth {
-		return fmt.Errorf("%d work requests per queue, want at least %d", d.attr.MaxQPWR, bulkDepth+controlDepth)
-	}
-	if int(d.attr.MaxMsgSz) < d.cfg.StagingBlock {
-		return fmt.Errorf("Config.StagingBlock %d is above the device's largest message, %d bytes", d.cfg.StagingBlock, d.attr.MaxMsgSz)
-	}
-	if d.pd, err = d.ctx.AllocPD(); err != nil {
-		return err
-	}
-	d.regions.pd = d.pd
 	d.blocks, err = gpubuf.NewPool(gpubuf.Config{Device: host.New(), Limit: 16 << 30, RegionSize: 64 << 20, ReplyReserve: -1})
 	return err
+}
+
+// openNICs opens the devices of mode verbs. One that cannot be opened is left
+// out, with a line in the log; one whose limits do not do, or an order that
+// cannot be kept, is an error.
+func (d *Domain) openNICs() error {
+	d.noNICs = errNoNIC
+	if d.cfg.MaxPath != PathNone && d.cfg.MaxPath < PathRDMAStaged {
+		d.noNICs = fmt.Errorf("Config.MaxPath is %v", d.cfg.MaxPath)
+		return nil
+	}
+	for _, dev := range d.cfg.NICs {
+		n, err := openNIC(dev, &d.cfg)
+		if err == nil && n.fabric == nil {
+			err = errors.Join(fmt.Errorf("it has no ports: %w", ibverbs.ErrNotSupported), n.close())
+		}
+		if err != nil {
+			d.noNICs = fmt.Errorf("opening RDMA device %s: %w", dev.Name(), err)
+			d.cfg.Logger.Warn("gdrpc: RDMA device is left out", "device", dev.Name(), "err", err)
+			continue
+		}
+		d.nics = append(d.nics, n)
+		if err := n.check(&d.cfg); err != nil {
+			return fmt.Errorf("conn: RDMA device %s: %w", dev.Name(), err)
+		}
+		n.watch(&d.cfg)
+	}
+	return d.checkRoute()
 }
 
 // Config returns the configuration in force, defaults filled in.
@@ -89,9 +109,18 @@ func (d *Domain) Limits() Limits {
 	return Limits{
 		ControlDepth: controlDepth,
 		BulkDepth:    bulkDepth,
-		MaxMsg:       min(d.attr.MaxMsgSz, maxChunk),
+		MaxMsg:       d.maxMsg(),
 		StagingBlock: uint32(d.cfg.StagingBlock),
 	}
+}
+
+// maxMsg is what every device of the domain takes as one message.
+func (d *Domain) maxMsg() uint32 {
+	most := min(d.soft.attr.MaxMsgSz, maxChunk)
+	for _, n := range d.nics {
+		most = min(most, n.attr.MaxMsgSz)
+	}
+	return most
 }
 
 // Close gives up the caller's claim. No more lanes can be made; the device and
@@ -139,15 +168,19 @@ func (d *Domain) release() {
 // teardown frees in the order of the object tree. It copes with a half-opened
 // domain.
 func (d *Domain) teardown() error {
-	errs := []error{d.ipc.close(), d.regions.close()}
+	all := d.nics
+	if d.soft != nil {
+		all = append(all[:len(all):len(all)], d.soft)
+	}
+	errs := []error{d.ipc.close()}
+	for _, n := range all {
+		errs = append(errs, n.regions.close())
+	}
 	if d.blocks != nil {
 		errs = append(errs, d.blocks.Close())
 	}
-	if d.pd != nil {
-		errs = append(errs, d.pd.Dealloc())
-	}
-	if d.ctx != nil {
-		errs = append(errs, d.ctx.Close())
+	for _, n := range all {
+		errs = append(errs, n.close())
 	}
 	return errors.Join(errs...)
 }

@@ -89,7 +89,7 @@ func newEager(c *Conn, l *Lane) (*eager, error) {
 // then have the flag OfferPushed. It does not block for longer than a copy of the
 // bytes takes. A nil Conn pushes nothing.
 func (c *Conn) Push(o *Offer) bool {
-	if c == nil || c.eager == nil || o.size == 0 || o.size > eagerMost || o.flags&OfferPending != 0 || c.Offload() != nil {
+	if c == nil || c.eager == nil || c.d.cfg.Require > c.pushedPath() || o.size == 0 || o.size > eagerMost || o.flags&OfferPending != 0 || c.Offload() != nil {
 		return false
 	}
 	if status, _ := o.readiness(); status != bulkData {
@@ -143,7 +143,7 @@ func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
 		}
 	}
 	if o.flags&OfferStaged == 0 {
-		return e.c.d.regions.sge(o.src, 0, uint32(o.size))
+		return e.l.nic.regions.sge(o.src, 0, uint32(o.size))
 	}
 	if int(o.size) > e.c.d.cfg.StagingBlock {
 		return ibverbs.SGE{}, errStaged
@@ -154,7 +154,7 @@ func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
 	if err := o.src.CopyOut(slot.block.HostBytes()[:o.size], 0); err != nil {
 		return ibverbs.SGE{}, err
 	}
-	return e.c.d.regions.sge(slot.block, 0, uint32(o.size))
+	return e.l.nic.regions.sge(slot.block, 0, uint32(o.size))
 }
 
 // post sends what names o, and its payload, from slot i. mu is held.
@@ -169,7 +169,7 @@ func (e *eager) post(i int, o *Offer, payload ibverbs.SGE) error {
 		}
 		binary.BigEndian.PutUint32(b[len(o.token):], sum)
 	}
-	head, err := e.c.d.regions.sge(e.heads, at, uint32(e.head))
+	head, err := e.l.nic.regions.sge(e.heads, at, uint32(e.head))
 	if err != nil {
 		return err
 	}
@@ -234,6 +234,7 @@ func (e *eager) deliver(l *Landing, i int, n uint32) {
 	if e.c.sums != nil {
 		sum = binary.BigEndian.Uint32(block[len(Token{}):])
 	}
+	l.path = e.c.pushedPath()
 	e.c.recv.deliver(l, block[e.head:][:n], sum)
 	e.mu.Lock()
 	e.repost(i)

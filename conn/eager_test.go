@@ -151,7 +151,7 @@ func TestRogueEager(t *testing.T) {
 // push pushes n bytes for a token.
 func (r *rogue) push(token Token, n int) {
 	copy(r.source.HostBytes(), token[:])
-	sge, err := r.bulk.d.regions.sge(r.source, 0, uint32(len(token)+n))
+	sge, err := r.bulk.nic.regions.sge(r.source, 0, uint32(len(token)+n))
 	require.NoError(r.t, err)
 	require.NoError(r.t, r.eager.postSend(0, sge, ibverbs.WRSend, 0))
 }

@@ -143,7 +143,7 @@ func TestRogueBulk(t *testing.T) {
 			f, err := decodeFrame(r.control.recvBlock(int(wc.WRID &^ wridRecv))[:wc.ByteLen])
 			require.NoError(t, err)
 			require.Equal(t, frameRequest, f.typ)
-			sge, err := r.bulk.d.regions.sge(r.source, 0, uint32(tc.length))
+			sge, err := r.bulk.nic.regions.sge(r.source, 0, uint32(tc.length))
 			require.NoError(t, err)
 			require.NoError(t, r.bulk.postSend(0, sge, ibverbs.WRSendWithImm, tc.imm(f.id)))
 			err = l.Wait(soon(t))

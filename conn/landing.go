@@ -19,6 +19,7 @@ type Landing struct {
 	staged bool   // chunks go through staging blocks
 	chunk  uint32 // bytes of one message at most
 	place  Place  // of the source in shared memory; zero if it is in none
+	nic    *nic   // that must bring the bytes, to device memory; nil: any
 	path   Path   // written before done is closed
 
 	begin   chan struct{} // of a landing with a place: closed when its source is ready
@@ -81,21 +82,16 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 		return nil
 	}
 	l.plan(flags)
-	l.planIPC()
+	if l.c.d.cfg.Require <= PathIPC {
+		l.planIPC()
+	}
+	if err := l.checkRequired(flags); err != nil {
+		return err
+	}
 	if e := l.dst.Event(); e != nil {
 		return c.recv.await(l, e, flags)
 	}
 	return c.recv.start(l, flags)
-}
-
-// plan chooses how the landing's bytes move.
-func (l *Landing) plan(flags OfferFlags) {
-	own, peer := l.c.d.Limits(), l.c.peer
-	l.chunk = min(own.MaxMsg, peer.MaxMsg)
-	l.staged = l.dst.Region().HostBytes() == nil
-	if l.staged || flags&OfferStaged != 0 {
-		l.chunk = min(l.chunk, own.StagingBlock, peer.StagingBlock)
-	}
 }
 
 // abandon ends a landing that no lane knows of.

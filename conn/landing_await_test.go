@@ -219,7 +219,7 @@ func wrap(t testing.TB, whole *gpubuf.Slice, off, n int64) (*gpubuf.Slice, gpubu
 
 // registered returns how many regions the domain has registered.
 func (d *Domain) registered() int {
-	d.regions.mu.RLock()
-	defer d.regions.mu.RUnlock()
-	return len(d.regions.byID)
+	d.soft.regions.mu.RLock()
+	defer d.soft.regions.mu.RUnlock()
+	return len(d.soft.regions.byID)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/route"
 )
 
 // LaneKind is the job of a lane.
@@ -77,6 +78,8 @@ type QPInfo struct {
 // must Close it.
 type Lane struct {
 	d     *Domain
+	nic   *nic
+	route *route.Route // of a lane on a NIC; nil on a wire
 	kind  LaneKind
 	shape laneShape
 	psn   uint32
@@ -85,13 +88,16 @@ type Lane struct {
 	cq      ibverbs.CQ
 	qp      ibverbs.QP
 	blocks  *gpubuf.Slice // send blocks, then receive blocks; nil for bulk
-	wire    *sharedWire   // set by Attach; nil before
+	wire    *sharedWire   // set by Attach; nil before, and on a NIC
+	early   *early        // of a lane on a NIC; else nil
 	eager   *Lane         // of a control lane; nil if the peer has none
 
 	posted  atomic.Int64 // work requests that have not completed yet
 	drained chan struct{}
+	dead    chan struct{} // closed when no waiter polls any more
 	poller  poller
 
+	cause    atomic.Pointer[error] // why it was aborted
 	closing  atomic.Bool
 	closed   chan struct{} // closed when close has returned
 	closeErr error         // written before closed is closed
@@ -105,21 +111,29 @@ const wridRecv = 1 << 63
 // NewLane makes a lane whose receives are posted, not yet connected. A control
 // lane brings an eager lane with it, on the same socket.
 func (d *Domain) NewLane(kind LaneKind) (*Lane, error) {
-	l, err := d.newLane(kind)
-	if err != nil || kind != LaneControl || d.attr.MaxSGE < 2 {
+	return d.newLaneOn(d.soft, nil, kind)
+}
+
+// newLaneOn makes a lane on a NIC by a route, or, without one, for a wire.
+func (d *Domain) newLaneOn(n *nic, r *route.Route, kind LaneKind) (*Lane, error) {
+	l, err := d.newLane(n, r, kind)
+	if err != nil || kind != LaneControl || n.attr.MaxSGE < 2 {
 		return l, err
 	}
-	if l.eager, err = d.newLane(laneEager); err != nil {
+	if l.eager, err = d.newLane(n, r, laneEager); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-func (d *Domain) newLane(kind LaneKind) (*Lane, error) {
+func (d *Domain) newLane(n *nic, r *route.Route, kind LaneKind) (*Lane, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}
-	l := &Lane{d: d, kind: kind, shape: kind.shape(), psn: randomPSN(), drained: make(chan struct{}, 1), closed: make(chan struct{})}
+	l := &Lane{
+		d: d, nic: n, route: r, kind: kind, shape: kind.shape(), psn: randomPSN(),
+		drained: make(chan struct{}, 1), dead: make(chan struct{}), closed: make(chan struct{}),
+	}
 	if err := l.open(); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("conn: making the %v lane: %w", kind, err)
@@ -135,18 +149,26 @@ func randomPSN() uint32 {
 
 func (l *Lane) open() (err error) {
 	s := l.shape
-	if l.channel, err = l.d.ctx.CreateCompChannel(); err != nil {
+	if l.route != nil {
+		s.sends, s.recvs = s.sends+readyWRs, s.recvs+readyWRs
+	}
+	if l.channel, err = l.nic.ctx.CreateCompChannel(); err != nil {
 		return err
 	}
-	if l.cq, err = l.d.ctx.CreateCQ(s.sends+s.recvs, l.channel); err != nil {
+	if l.cq, err = l.nic.ctx.CreateCQ(s.sends+s.recvs, l.channel); err != nil {
 		return err
 	}
-	l.qp, err = l.d.pd.CreateQP(ibverbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, MaxSendWR: s.sends, MaxRecvWR: s.recvs})
+	l.qp, err = l.nic.pd.CreateQP(ibverbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, MaxSendWR: s.sends, MaxRecvWR: s.recvs})
 	if err != nil {
 		return err
 	}
-	if err = l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPInit}, ibverbs.QPAttrState); err != nil {
+	if err = toInit(l.qp, l.route); err != nil {
 		return err
+	}
+	if l.route != nil {
+		if err = l.beginEarly(); err != nil {
+			return err
+		}
 	}
 	if s.block == 0 {
 		return nil
@@ -181,7 +203,7 @@ func (l *Lane) block(i int) []byte {
 
 // postRecvBlock posts receive block i.
 func (l *Lane) postRecvBlock(i int) error {
-	sge, err := l.d.regions.sge(l.blocks, int64((l.shape.sendBlocks+i)*l.shape.block), uint32(l.shape.block))
+	sge, err := l.nic.regions.sge(l.blocks, int64((l.shape.sendBlocks+i)*l.shape.block), uint32(l.shape.block))
 	if err != nil {
 		return err
 	}
@@ -190,7 +212,7 @@ func (l *Lane) postRecvBlock(i int) error {
 
 // postSendBlock sends n bytes of send block i.
 func (l *Lane) postSendBlock(i, n int, op ibverbs.WROpcode, imm uint32) error {
-	sge, err := l.d.regions.sge(l.blocks, int64(i*l.shape.block), uint32(n))
+	sge, err := l.nic.regions.sge(l.blocks, int64(i*l.shape.block), uint32(n))
 	if err != nil {
 		return err
 	}
@@ -228,8 +250,12 @@ func (l *Lane) postSendList(wrid uint64, sges []ibverbs.SGE, op ibverbs.WROpcode
 }
 
 // watch calls lost when the lane's wire dies. A queue pair on which nothing is
-// posted has no completion that would tell.
+// posted has no completion that would tell. On a NIC the bootstrap connection
+// tells.
 func (l *Lane) watch(lost func(error)) {
+	if l.wire == nil {
+		return
+	}
 	select {
 	case <-l.wire.Done():
 		if !l.closing.Load() {
@@ -243,6 +269,9 @@ func (l *Lane) watch(lost func(error)) {
 // it.
 func (l *Lane) failure(wc *ibverbs.WC) error {
 	err := &ibverbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, QPNum: wc.QPNum}
+	if why := l.cause.Load(); why != nil {
+		return fmt.Errorf("%w (%w)", *why, err)
+	}
 	if l.wire == nil || l.wire.Err() == nil {
 		return err
 	}
@@ -273,9 +302,15 @@ func (l *Lane) close() error {
 	if l.wire != nil {
 		l.wire.release()
 	}
+	if l.early != nil {
+		l.early.end()
+	}
 	l.reap()
 	l.awaitDrained()
 	if l.qp != nil {
+		if l.route != nil {
+			l.nic.remove(l)
+		}
 		errs = append(errs, l.qp.Destroy())
 	}
 	if l.channel != nil {
@@ -287,6 +322,9 @@ func (l *Lane) close() error {
 	}
 	if l.blocks != nil {
 		l.blocks.Free()
+	}
+	if l.early != nil {
+		l.early.block.Free()
 	}
 	l.d.release()
 	return errors.Join(errs...)
@@ -303,6 +341,8 @@ func (l *Lane) awaitDrained() {
 	for l.posted.Load() > 0 {
 		select {
 		case <-l.drained:
+		case <-l.dead:
+			return
 		case <-bound.C:
 			return
 		}

@@ -5,7 +5,7 @@ import (
 	"net"
 	"sync/atomic"
 
-	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/route"
 	"github.com/gdrpc/gdrpc/ibverbs/soft"
 )
 
@@ -64,13 +64,10 @@ func withEager(lanes []*Lane, peers []QPInfo) ([]*Lane, []QPInfo) {
 
 // connect takes the queue pair to RTS.
 func (l *Lane) connect(peer QPInfo) error {
-	err := l.qp.Modify(
-		ibverbs.QPAttr{State: ibverbs.QPRTR, DestQPNum: peer.QPNum, RQPSN: peer.PSN},
-		ibverbs.QPAttrState|ibverbs.QPAttrDestQPNum|ibverbs.QPAttrRQPSN)
-	if err != nil {
+	if err := toRTR(l.qp, nil, route.Endpoint{}, peer); err != nil {
 		return err
 	}
-	return l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPRTS, SQPSN: l.psn}, ibverbs.QPAttrState|ibverbs.QPAttrSQPSN)
+	return toRTS(l.qp, false, l.psn)
 }
 
 // sharedWire is a wire that closes with the last of its lanes.

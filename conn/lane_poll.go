@@ -28,11 +28,22 @@ type poller struct {
 // arm announces start, after which Close waits for the handler. All lanes of a
 // Conn are armed before the first is started, because what one of them meets may
 // close the others. handle is called for each completion; fail once, when the
-// queue is dead.
+// queue is dead. A lane on a NIC polls since it was made, and has only its
+// handler changed.
 func (l *Lane) arm(handle func(*ibverbs.WC), fail func(error)) {
+	if l.early != nil {
+		l.early.handle, l.early.fail = handle, fail
+		return
+	}
+	l.armPoller(handle, fail)
+}
+
+func (l *Lane) armPoller(handle func(*ibverbs.WC), fail func(error)) {
 	p := &l.poller
 	p.handle, p.fail = handle, fail
-	p.called, _ = l.cq.(ibverbs.HandledCQ)
+	if l.route == nil { // else a handler may wait for a Conn, which the provider's goroutines must not
+		p.called, _ = l.cq.(ibverbs.HandledCQ)
+	}
 	if p.called == nil {
 		p.waiter.Add(1)
 	}
@@ -41,6 +52,14 @@ func (l *Lane) arm(handle func(*ibverbs.WC), fail func(error)) {
 
 // start has the armed lane polled.
 func (l *Lane) start() {
+	if l.early != nil {
+		l.early.hand()
+		return
+	}
+	l.startPoller()
+}
+
+func (l *Lane) startPoller() {
 	p := &l.poller
 	if p.called != nil {
 		p.called.SetCompHandler(l.reap)
@@ -49,6 +68,7 @@ func (l *Lane) start() {
 	}
 	go func() {
 		defer p.waiter.Done()
+		defer close(l.dead)
 		if err := l.poll(); !errors.Is(err, ibverbs.ErrClosed) {
 			p.fail(err)
 		}

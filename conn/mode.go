@@ -3,7 +3,7 @@ package conn
 // Mode is what the handshake settled on (the Decide message of docs/wire.md).
 type Mode uint8
 
-// The modes. ModeVerbs is numbered for later.
+// The modes.
 const (
 	ModeVerbs      Mode = 1 + iota // stream and lanes on RC queue pairs
 	ModeSoftJoined                 // stream on the bootstrap TCP, lanes on joined sockets

@@ -212,6 +212,7 @@ func (c *Conn) AddOffer(o *Offer) error {
 	if err := c.Offload(); err != nil {
 		return err
 	}
+	c.Flags(o) // so that its region is registered here too, wherever its descriptor was made
 	added, err := c.offers.add(o)
 	if err != nil || !added {
 		return err

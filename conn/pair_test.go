@@ -167,6 +167,8 @@ var pairs = []struct {
 	{"striped", stripedPair},
 	{"soft-shared", sharedPair},
 	{"ipc", ipcPair},
+	{"verbs", verbsPair},
+	{"verbs, staged", stagedPair},
 }
 
 // greet sends the HTTP/2 preface from client to server, so that attachments may

@@ -2,27 +2,40 @@ package conn
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"sync"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
 )
 
-// registrations holds the memory regions that are registered with a domain's
-// PD. A region is registered at its first use and deregistered before its
-// memory is freed, or when the domain closes.
+// registrations holds the memory regions that are registered with a NIC's PD. A
+// region is registered at its first use and deregistered before its memory is
+// freed, or when the domain closes.
 type registrations struct {
-	pd ibverbs.PD
+	pd     ibverbs.PD
+	device ibverbs.DevicePD // pd, where it may register device memory; else nil
+	most   uint64           // bytes of one MR
 
 	mu     sync.RWMutex
-	byID   map[uint64]registration // by gpubuf.Region.ID; guarded by mu
-	closed bool                    // guarded by mu
+	byID   map[uint64]*registration // by gpubuf.Region.ID; guarded by mu
+	closed bool                     // guarded by mu
 }
 
-// registration is one region that the device can reach.
+// registration is one region. It does not change once it is in the table.
 type registration struct {
+	pieces []piece
+	step   uint64      // between the starts of two pieces
+	staged error       // why the NIC cannot reach the memory; nil if it can
+	stop   func() bool // takes the region's release hook back
+}
+
+// piece is a part of a region that fits one MR. Pieces overlap by maxChunk, so
+// that every message lies in one.
+type piece struct {
 	mr   ibverbs.MR
-	stop func() bool // takes the region's release hook back
+	addr uint64 // by which SGEs name its first byte
 }
 
 // errStaged says that the device cannot reach the memory itself, so that its
@@ -32,26 +45,29 @@ var errStaged = errors.New("memory of this kind is not reachable for the device"
 // sge returns the scatter/gather entry for n bytes at off of s, registering
 // their region if need be. errStaged: they must be staged.
 func (r *registrations) sge(s *gpubuf.Slice, off int64, n uint32) (ibverbs.SGE, error) {
-	region := s.Region()
-	if region.HostBytes() == nil {
-		return ibverbs.SGE{}, errStaged
-	}
-	reg, err := r.lookup(region)
+	reg, err := r.lookup(s.Region())
 	if err != nil {
 		return ibverbs.SGE{}, err
 	}
-	return ibverbs.SGE{
-		Addr:   reg.mr.Addr() + uint64(s.Offset()+off),
-		Length: n,
-		LKey:   reg.mr.LKey(),
-	}, nil
+	if reg.staged != nil {
+		return ibverbs.SGE{}, reg.staged
+	}
+	at := uint64(s.Offset() + off)
+	i := min(at/reg.step, uint64(len(reg.pieces)-1))
+	p := reg.pieces[i]
+	return ibverbs.SGE{Addr: p.addr + at - i*reg.step, Length: n, LKey: p.mr.LKey()}, nil
 }
 
-func (r *registrations) lookup(region *gpubuf.Region) (registration, error) {
+// find returns what is known of a region.
+func (r *registrations) find(id uint64) (*registration, bool) {
 	r.mu.RLock()
-	reg, ok := r.byID[region.ID()]
-	r.mu.RUnlock()
-	if ok {
+	defer r.mu.RUnlock()
+	reg, ok := r.byID[id]
+	return reg, ok
+}
+
+func (r *registrations) lookup(region *gpubuf.Region) (*registration, error) {
+	if reg, ok := r.find(region.ID()); ok {
 		return reg, nil
 	}
 	r.mu.Lock()
@@ -60,28 +76,118 @@ func (r *registrations) lookup(region *gpubuf.Region) (registration, error) {
 		return reg, nil
 	}
 	if r.closed {
-		return registration{}, ibverbs.ErrClosed
+		return nil, ibverbs.ErrClosed
 	}
-	return r.register(region)
+	return r.enter(region)
 }
 
-// register runs with mu held.
-func (r *registrations) register(region *gpubuf.Region) (registration, error) {
-	mr, err := r.pd.RegMR(region.HostBytes(), ibverbs.AccessLocalWrite)
+// enter registers a region. Device memory that cannot be registered is entered
+// too, with the reason. mu is held.
+func (r *registrations) enter(region *gpubuf.Region) (*registration, error) {
+	reg, err := r.register(region.Memory())
 	if err != nil {
-		return registration{}, err
+		if region.HostBytes() != nil {
+			return nil, err
+		}
+		reg = &registration{staged: fmt.Errorf("%w: %w", errStaged, err)}
 	}
 	id := region.ID()
-	stop, err := region.OnRelease(func() { r.forget(id) })
+	reg.stop, err = region.OnRelease(func() { r.forget(id) })
 	if err != nil {
-		return registration{}, errors.Join(err, mr.Dereg())
+		return nil, errors.Join(err, reg.dereg())
 	}
 	if r.byID == nil {
-		r.byID = make(map[uint64]registration)
+		r.byID = make(map[uint64]*registration)
 	}
-	reg := registration{mr: mr, stop: stop}
 	r.byID[id] = reg
 	return reg, nil
+}
+
+// register registers memory by the best way that works. The error has the
+// reason of each.
+func (r *registrations) register(m gpubuf.Memory) (*registration, error) {
+	const access = ibverbs.AccessLocalWrite
+	if b := m.HostBytes(); b != nil {
+		return r.cut(uint64(len(b)), func(off, n uint64) (ibverbs.MR, uint64, error) {
+			mr, err := r.pd.RegMR(b[off:off+n], access)
+			if err != nil {
+				return nil, 0, err
+			}
+			return mr, mr.Addr(), nil
+		})
+	}
+	if r.device == nil {
+		return nil, errors.New("the device registers host memory only, or Config.MaxPath rules other memory out")
+	}
+	base, size := uint64(m.Base()), uint64(m.Size())
+	if twin, ok := m.(gpubuf.TwinMemory); ok {
+		b := twin.Twin()
+		return r.cut(size, func(off, n uint64) (ibverbs.MR, uint64, error) {
+			mr, err := r.device.RegMRIova(b[off:off+n], base+off, access)
+			return mr, base + off, err
+		})
+	}
+	reg, dmaErr := r.registerDMABuf(m, base, size)
+	if dmaErr == nil {
+		return reg, nil
+	}
+	reg, err := r.cut(size, func(off, n uint64) (ibverbs.MR, uint64, error) {
+		mr, err := r.device.RegPeerMR(base+off, n, access)
+		return mr, base + off, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("by DMA buffer: %w; by peer memory: %w", dmaErr, err)
+	}
+	return reg, nil
+}
+
+// registerDMABuf registers memory that can be exported as a DMA buffer.
+func (r *registrations) registerDMABuf(m gpubuf.Memory, base, size uint64) (*registration, error) {
+	dma, ok := m.(gpubuf.DMAMemory)
+	if !ok {
+		return nil, errors.New("the memory has none")
+	}
+	fd, err := dma.DMABuf()
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	if page := uint64(os.Getpagesize()); base%page != 0 {
+		return nil, fmt.Errorf("the memory at %#x does not begin at a page", base)
+	}
+	return r.cut(size, func(off, n uint64) (ibverbs.MR, uint64, error) {
+		mr, err := r.device.RegDMABufMR(off, n, base+off, int(fd.Fd()), ibverbs.AccessLocalWrite)
+		return mr, base + off, err
+	})
+}
+
+// cut registers size bytes in as many pieces as the device's largest MR makes
+// necessary. one registers n bytes at off, and returns the address of the first.
+func (r *registrations) cut(size uint64, one func(off, n uint64) (ibverbs.MR, uint64, error)) (*registration, error) {
+	reg := &registration{step: size}
+	if size > r.most {
+		reg.step = (r.most - maxChunk) &^ (maxChunk - 1) // a multiple of every page size
+	}
+	for off := uint64(0); off < size; off += reg.step {
+		n := min(size-off, r.most, reg.step+maxChunk)
+		mr, addr, err := one(off, n)
+		if err != nil {
+			return nil, errors.Join(err, reg.dereg())
+		}
+		reg.pieces = append(reg.pieces, piece{mr: mr, addr: addr})
+		if off+n == size {
+			break
+		}
+	}
+	return reg, nil
+}
+
+func (reg *registration) dereg() error {
+	var errs []error
+	for _, p := range reg.pieces {
+		errs = append(errs, p.mr.Dereg())
+	}
+	return errors.Join(errs...)
 }
 
 // forget deregisters a region whose memory is about to be freed. No work
@@ -92,7 +198,7 @@ func (r *registrations) forget(id uint64) {
 	delete(r.byID, id)
 	r.mu.Unlock()
 	if ok {
-		reg.mr.Dereg()
+		reg.dereg()
 	}
 }
 
@@ -105,7 +211,7 @@ func (r *registrations) close() error {
 	var errs []error
 	for _, reg := range all {
 		reg.stop()
-		errs = append(errs, reg.mr.Dereg())
+		errs = append(errs, reg.dereg())
 	}
 	return errors.Join(errs...)
 }

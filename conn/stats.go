@@ -21,6 +21,9 @@ type Stats struct {
 	// can, or if that is not settled yet. NotIPC tells why the last landing
 	// that went another way did so; empty if none did.
 	IPC, NotIPC string
+	// Staged tells why attachments in device memory go through host memory;
+	// empty if none has yet.
+	Staged string
 
 	// ByPath counts the landings that ended well by the path that they took.
 	ByPath [PathGDR + 1]uint64
@@ -43,6 +46,7 @@ type counters struct {
 
 	byPath [PathGDR + 1]atomic.Uint64
 	notIPC atomic.Pointer[string]
+	staged atomic.Pointer[string]
 }
 
 // Stats returns a snapshot.
@@ -72,11 +76,14 @@ func (c *Conn) Stats() Stats {
 	if why := c.stats.notIPC.Load(); why != nil {
 		s.NotIPC = *why
 	}
+	if why := c.stats.staged.Load(); why != nil {
+		s.Staged = *why
+	}
 	if err := c.Offload(); err != nil {
 		s.Offload = err.Error()
 	}
 	if c.control != nil {
-		s.Provider = c.d.cfg.Device.Provider()
+		s.Provider = c.lanes[0].nic.dev.Provider()
 	}
 	return s
 }

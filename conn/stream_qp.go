@@ -68,6 +68,11 @@ type qpStream struct {
 	broken   error // the queue pair is in error
 	closed   bool
 	drained  chan struct{} // closed when closed and nothing is left to send
+
+	broke    func(error)   // told of broken; may be nil; guarded by mu
+	down     chan struct{} // closed when broken is set, or the stream is closed
+	downOnce sync.Once     // closes down
+	finished chan struct{} // closed when the lane is closed
 }
 
 // message is payload in a receive block.
@@ -83,7 +88,7 @@ func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration) *qpS
 		l: l, local: local, remote: remote, drainBound: drainBound,
 		readBy: newDeadline(), writeBy: newDeadline(),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
-		credits: streamWindow, drained: make(chan struct{}),
+		credits: streamWindow, drained: make(chan struct{}), down: make(chan struct{}), finished: make(chan struct{}),
 	}
 	for i := range streamBlocks {
 		s.free = append(s.free, i)
@@ -122,7 +127,12 @@ func (s *qpStream) fail(err error) {
 		s.broken = fmt.Errorf("stream lane: %w", err)
 	}
 	s.checkDrained()
+	broke, err := s.broke, s.broken
 	s.mu.Unlock()
+	s.goDown()
+	if broke != nil {
+		broke(err)
+	}
 	wake(s.readable)
 	wake(s.writable)
 }
@@ -131,6 +141,34 @@ func (s *qpStream) fail(err error) {
 func (s *qpStream) unlock() {
 	s.mu.Unlock()
 	s.l.reap()
+}
+
+// tell has f called when the queue pair is in error, which it may be already.
+func (s *qpStream) tell(f func(error)) {
+	s.mu.Lock()
+	s.broke = f
+	err := s.broken
+	s.mu.Unlock()
+	if err != nil {
+		f(err)
+	}
+}
+
+func (s *qpStream) goDown() { s.downOnce.Do(func() { close(s.down) }) }
+
+// awaitBroken waits until the queue pair, which was told to flush, has delivered
+// what had arrived, and reports whether the peer's end of the stream is in that.
+// A device that does not flush has its time bounded.
+func (s *qpStream) awaitBroken() bool {
+	bound := time.NewTimer(closeBound)
+	defer bound.Stop()
+	select {
+	case <-s.down:
+	case <-bound.C:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.eof
 }
 
 // checkDrained tells Close's goroutine when nothing is left to send. mu is
@@ -160,6 +198,7 @@ func (s *qpStream) Close() error {
 	s.sendBare()
 	s.checkDrained()
 	s.unlock()
+	s.goDown()
 	wake(s.readable)
 	wake(s.writable)
 	go s.finish(drained)
@@ -176,6 +215,7 @@ func (s *qpStream) finish(drained <-chan struct{}) {
 	}
 	s.awaitCalls()
 	s.l.Close()
+	close(s.finished)
 }
 
 // awaitCalls waits until no Read or Write uses the lane's blocks any more. They

@@ -364,7 +364,7 @@ func TestRogueSums(t *testing.T) {
 			require.Equal(t, frameSumRequest, asked.typ)
 			require.Equal(t, token, asked.token)
 			require.Equal(t, frameRequest, request.typ)
-			sge, err := r.bulk.d.regions.sge(r.source, 0, 32) // zeros
+			sge, err := r.bulk.nic.regions.sge(r.source, 0, 32) // zeros
 			require.NoError(t, err)
 			require.NoError(t, r.bulk.postSend(0, sge, ibverbs.WRSendWithImm, bulkImm(request.id, bulkData)))
 			tc.answer(r, token)

@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,6 +80,7 @@ func (d *Dialer) shake(ctx context.Context, sock net.Conn, w way) (*handshake.Re
 		NewLane: func(kind conn.LaneKind) (handshake.Lane, error) {
 			return d.domain.NewLane(kind)
 		},
+		OpenVerbs: d.openVerbs(w.remote),
 		DialJoin: func(ctx context.Context, direct string) (net.Conn, error) {
 			return d.dialJoin(ctx, sock, w, direct)
 		},
@@ -125,15 +127,26 @@ func (d *Dialer) plain(sock net.Conn, reason string, firstRead func([]byte)) (*c
 	})
 }
 
+// bestOf returns the best path of what the handshake agreed on, and why there is
+// no better one.
+func bestOf(res *handshake.Result) (conn.Path, string) {
+	switch {
+	case res.Mode == conn.ModePlain:
+		return conn.PathInline, res.Reason
+	case res.Mode == conn.ModeVerbs: // each attachment tells whether the NICs reach its memory
+		return conn.PathGDR, ""
+	case res.IPC != nil:
+		return conn.PathIPC, cmp.Or(res.Reason, "the lanes run over TCP") + ", the memory is shared"
+	}
+	return conn.PathSoft, cmp.Or(res.Reason, "the lanes run over TCP") + "; no shared memory: " + res.NoIPC
+}
+
 // agreed makes the Conn that the handshake agreed on.
 func (d *Dialer) agreed(ctx context.Context, sock net.Conn, w way, res *handshake.Result) (*conn.Conn, error) {
-	best, reason := conn.PathInline, res.Reason
-	if res.Mode != conn.ModePlain {
-		best, reason = conn.PathSoft, "the lanes run over TCP; no shared memory: "+res.NoIPC
-		if res.IPC != nil {
-			best, reason = conn.PathIPC, "the lanes run over TCP, the memory is shared"
-		}
+	if res.VerbsFailed != "" {
+		d.verbs.failed(w.remote, res.VerbsFailed)
 	}
+	best, reason := bestOf(res)
 	if err := d.reachable(best, reason); err != nil {
 		sock.Close()
 		res.Close()
@@ -141,6 +154,7 @@ func (d *Dialer) agreed(ctx context.Context, sock net.Conn, w way, res *handshak
 	}
 	var c *conn.Conn
 	s, err := res.Setup(sock, true)
+	s.Lost = func(err error) { d.verbs.failed(w.remote, err.Error()) }
 	if err == nil {
 		c, err = d.newConn(s)
 	}
@@ -149,7 +163,7 @@ func (d *Dialer) agreed(ctx context.Context, sock net.Conn, w way, res *handshak
 		return nil, err
 	}
 	d.failures.clear(w.remote)
-	if d.domain.Config().Require != conn.PathIPC {
+	if d.domain.Config().Require != conn.PathIPC || res.Mode == conn.ModeVerbs {
 		return c, nil
 	}
 	if err := c.AwaitIPC(ctx); err != nil {

@@ -39,8 +39,9 @@ type Config struct {
 
 	// PlainTTL is how long dials to a server that is no gdrpc server stay
 	// plain before the next one tries a handshake again, and so dials to an
-	// address at which three handshakes in a row have failed. Default 1 min,
-	// negative: each dial tries.
+	// address at which three handshakes in a row have failed; where mode verbs
+	// has failed three times in a row, dials stay on TCP for as long. Default
+	// 1 min, negative: each dial tries.
 	PlainTTL time.Duration
 
 	// BulkJoins is how many bulk lanes a connection asks for, each on a
@@ -71,6 +72,7 @@ type Dialer struct {
 	marks  marks
 
 	failures failures       // of handshakes
+	verbs    verbsFailures  // of mode verbs
 	hook     handshake.Hook // nil outside tests
 
 	ctx    context.Context // ends with Close
@@ -101,6 +103,7 @@ func New(cfg *Config) (*Dialer, error) {
 	}
 	d.lookup = net.DefaultResolver.LookupNetIP
 	d.marks.ttl = d.cfg.PlainTTL
+	d.verbs.marks.ttl = d.cfg.PlainTTL
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
 }

@@ -35,7 +35,7 @@ func (e *requireError) Error() string {
 	case e.want == conn.PathIPC && e.best == conn.PathSoft:
 		remedy = "run both sides on one host, as one user and in one network namespace, without conn.Config.NoIPC"
 	case e.best >= conn.PathSoft:
-		remedy = "use a verbs device on both sides (conn.Config.Device)"
+		remedy = "use RDMA devices on both sides (conn.Config.NICs)"
 	}
 	return fmt.Sprintf("path %v is required, %v is the best that can be had: %s; %s, or lower Config.Require",
 		e.want, e.best, e.reason, remedy)

@@ -15,23 +15,26 @@ import (
 // caller gets a connection that works all the same, by the same TCP connection
 // or another one, or a clean error.
 func TestInjectedFailures(t *testing.T) {
+	nics := newNICs()
 	tests := []struct {
 		name string
 		cfg  Config
+		peer conn.Config
 		mode conn.Mode
 	}{
-		{"joined", Config{}, conn.ModeSoftJoined},
-		{"joined only", Config{NoShared: true}, conn.ModeSoftJoined},
-		{"striped", Config{BulkJoins: 3}, conn.ModeSoftJoined},
-		{"shared", Config{BulkJoins: -1}, conn.ModeSoftShared},
+		{"joined", Config{}, quiet, conn.ModeSoftJoined},
+		{"joined only", Config{NoShared: true}, quiet, conn.ModeSoftJoined},
+		{"striped", Config{BulkJoins: 3}, quiet, conn.ModeSoftJoined},
+		{"shared", Config{BulkJoins: -1}, quiet, conn.ModeSoftShared},
+		{"verbs", Config{Conn: nics.client()}, nics.server(), conn.ModeVerbs},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { injectFailures(t, tt.cfg, tt.mode) })
+		t.Run(tt.name, func(t *testing.T) { injectFailures(t, tt.cfg, tt.peer, tt.mode) })
 	}
 }
 
-func injectFailures(t *testing.T, cfg Config, mode conn.Mode) {
-	l := listen(t)
+func injectFailures(t *testing.T, cfg Config, peer conn.Config, mode conn.Mode) {
+	l := listenWith(t, listener.Config{Conn: peer})
 	d := newDialer(t, cfg)
 	var all recorder
 	d.hook = all.hook
@@ -41,12 +44,12 @@ func injectFailures(t *testing.T, cfg Config, mode conn.Mode) {
 	require.Equal(t, mode, c.Stats().Mode)
 	require.GreaterOrEqual(t, len(all.steps), 10)
 	for _, at := range all.steps {
-		t.Run(string(at), func(t *testing.T) { injectFailure(t, cfg, mode, at) })
+		t.Run(string(at), func(t *testing.T) { injectFailure(t, cfg, peer, mode, at) })
 	}
 }
 
-func injectFailure(t *testing.T, cfg Config, mode conn.Mode, at handshake.Step) {
-	l := listen(t)
+func injectFailure(t *testing.T, cfg Config, peer conn.Config, mode conn.Mode, at handshake.Step) {
+	l := listenWith(t, listener.Config{Conn: peer})
 	d := newDialer(t, cfg)
 	d.hook = (&recorder{failAt: at}).hook
 	c, err := d.dialTest(t, l.Addr().String())
@@ -56,6 +59,11 @@ func injectFailure(t *testing.T, cfg Config, mode conn.Mode, at handshake.Step) 
 		return
 	}
 	require.NoError(t, err)
+	if c.Stats().Mode == conn.ModeVerbs {
+		require.Contains(t, at, "making the shared", "only what is for another mode costs nothing")
+		requireBytes(t, c, accept(t, l))
+		return
+	}
 	require.GreaterOrEqual(t, c.Stats().Mode, mode)
 	require.Contains(t, c.Stats().Reason, "injected")
 	_, err = c.Write([]byte("PRI"))

@@ -16,23 +16,24 @@ import (
 // TestLanding: attachments land in both directions in each mode that has lanes,
 // while the stream carries bytes.
 func TestLanding(t *testing.T) {
+	nics := newNICs()
 	tests := []struct {
 		name string
 		cfg  Config
+		peer conn.Config
 		mode conn.Mode
 	}{
-		{"joined", Config{}, conn.ModeSoftJoined},
-		{"striped", Config{BulkJoins: 4}, conn.ModeSoftJoined},
-		{"shared", Config{BulkJoins: -1}, conn.ModeSoftShared},
+		{"joined", Config{}, quiet, conn.ModeSoftJoined},
+		{"striped", Config{BulkJoins: 4}, quiet, conn.ModeSoftJoined},
+		{"shared", Config{BulkJoins: -1}, quiet, conn.ModeSoftShared},
+		{"verbs", Config{Conn: nics.client()}, nics.server(), conn.ModeVerbs},
 	}
 	pool, err := gpubuf.NewPool(gpubuf.Config{Device: host.New()})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, pool.Close()) }()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: quiet})
-			require.NoError(t, err)
-			defer l.Close()
+			l := listenWith(t, listener.Config{Conn: tt.peer})
 			c, err := newDialer(t, tt.cfg).dialTest(t, l.Addr().String())
 			require.NoError(t, err)
 			s := accept(t, l).(*conn.Conn)

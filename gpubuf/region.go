@@ -91,6 +91,10 @@ func (r *Region) Share() (Share, error) {
 	return m.Share()
 }
 
+// Memory is what the region is made of, for registrations: it is the pool's to
+// free, and lives until the functions of OnRelease have run.
+func (r *Region) Memory() Memory { return r.memory }
+
 // OnRelease has f called once, before the region's memory is freed: a
 // registration made for the region is undone there. The functions of a region
 // run one after the other, the last one first, without any lock held, and the

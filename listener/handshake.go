@@ -119,6 +119,8 @@ func (l *Listener) hello(ctx context.Context, sock net.Conn) *conn.Conn {
 	switch res.Mode {
 	case conn.ModePlain:
 		l.counts.plain.Add(1)
+	case conn.ModeVerbs:
+		l.counts.verbs.Add(1)
 	case conn.ModeSoftShared:
 		l.counts.softShared.Add(1)
 	default:

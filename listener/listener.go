@@ -183,6 +183,7 @@ func (l *Listener) start() {
 	l.server.Self = l.cfg.self(l.domain)
 	l.server.NewLane = func(kind conn.LaneKind) (handshake.Lane, error) { return l.domain.NewLane(kind) }
 	l.server.Invite = l.domain.Invite
+	l.server.OpenVerbs = handshake.VerbsOf(l.domain)
 	l.server.Hook = l.hook
 	l.silent.max = l.cfg.MaxSilent
 	l.hellos.max, l.hellos.perSource = l.cfg.MaxHandshakes, l.cfg.MaxHandshakesPerSource

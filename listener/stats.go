@@ -8,6 +8,7 @@ import (
 
 // Stats counts what came of the sockets that a Listener has accepted.
 type Stats struct {
+	Verbs      uint64 // gdrpc connections with lanes on RDMA queue pairs
 	SoftJoined uint64 // gdrpc connections with lanes on further sockets
 	SoftShared uint64 // gdrpc connections with lanes on the same socket
 	Plain      uint64 // gdrpc connections without lanes
@@ -39,8 +40,9 @@ type Refused struct {
 
 // counters are the totals behind Stats.
 type counters struct {
-	softJoined, softShared, plain, original atomic.Uint64
-	joins, busy, evicted, failed, stockTLS  atomic.Uint64
+	verbs, softJoined, softShared, plain, original atomic.Uint64
+
+	joins, busy, evicted, failed, stockTLS atomic.Uint64
 
 	refused [handshake.Kinds]atomic.Uint64
 }
@@ -49,6 +51,7 @@ type counters struct {
 func (l *Listener) Stats() Stats {
 	c := &l.counts
 	return Stats{
+		Verbs:      c.verbs.Load(),
 		SoftJoined: c.softJoined.Load(),
 		SoftShared: c.softShared.Load(),
 		Plain:      c.plain.Load(),

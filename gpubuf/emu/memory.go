@@ -17,7 +17,10 @@ type memory struct {
 	tracked *leak.Object
 }
 
-var _ gpubuf.SharedMemory = (*memory)(nil)
+var (
+	_ gpubuf.SharedMemory = (*memory)(nil)
+	_ gpubuf.TwinMemory   = (*memory)(nil)
+)
 
 // Base is the device address of the first byte. A host access of it faults.
 func (m *memory) Base() gpubuf.DevicePtr { return m.twin.base() }
@@ -36,6 +39,9 @@ func (m *memory) Share() (gpubuf.Share, error) {
 	}
 	return gpubuf.Share{Kind: gpubuf.KindEmu, Size: m.size, File: f}, nil
 }
+
+// Twin is the mapping that copies go through, for registrations.
+func (m *memory) Twin() []byte { return m.twin.bytes }
 
 // Free waits for the copies that are under way and frees the memory. Calling
 // it again is an error.

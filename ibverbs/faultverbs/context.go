@@ -38,7 +38,7 @@ func lower[T int | uint32 | uint64](v *T, to T) {
 	}
 }
 
-// AllocPD allocates a protection domain.
+// AllocPD allocates a protection domain, a DevicePD if that below is one.
 func (c *Context) AllocPD() (ibverbs.PD, error) {
 	if err := c.dev.call(OpAllocPD, 0); err != nil {
 		return nil, err
@@ -47,7 +47,11 @@ func (c *Context) AllocPD() (ibverbs.PD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &PD{PD: inner, dev: c.dev}, nil
+	p := &PD{PD: inner, dev: c.dev}
+	if d, ok := inner.(ibverbs.DevicePD); ok {
+		return &DevicePD{PD: p, device: d}, nil
+	}
+	return p, nil
 }
 
 // CreateCompChannel creates a completion event channel.

@@ -37,7 +37,7 @@ func (d *Device) Name() string { return d.inner.Name() }
 // Provider is the provider below.
 func (d *Device) Provider() string { return d.inner.Provider() }
 
-// Open opens the device below.
+// Open opens the device below. The Context is a FabricContext if that one is.
 func (d *Device) Open() (ibverbs.Context, error) {
 	if err := d.call(OpOpen, 0); err != nil {
 		return nil, err
@@ -46,7 +46,11 @@ func (d *Device) Open() (ibverbs.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Context{Context: inner, dev: d}, nil
+	c := &Context{Context: inner, dev: d}
+	if f, ok := inner.(ibverbs.FabricContext); ok {
+		return &FabricContext{Context: c, fabric: f}, nil
+	}
+	return c, nil
 }
 
 // Calls returns how often op was called, refused calls included. A test that

@@ -16,13 +16,21 @@ var _ ibverbs.PD = (*PD)(nil)
 
 // RegMR registers mem.
 func (p *PD) RegMR(mem []byte, access ibverbs.Access) (ibverbs.MR, error) {
-	if err := p.dev.call(OpRegMR, 0); err != nil {
+	if err := p.registers(uint64(len(mem))); err != nil {
 		return nil, err
 	}
-	if most := p.dev.script.Limits.MaxMRSize; most > 0 && uint64(len(mem)) > most {
-		return nil, p.dev.refuse(OpRegMR, fmt.Errorf("%w: %d bytes, want at most %d", ibverbs.ErrInvalid, len(mem), most), "")
-	}
 	return p.PD.RegMR(mem, access)
+}
+
+// registers counts a registration of length bytes, and may refuse it.
+func (p *PD) registers(length uint64) error {
+	if err := p.dev.call(OpRegMR, 0); err != nil {
+		return err
+	}
+	if most := p.dev.script.Limits.MaxMRSize; most > 0 && length > most {
+		return p.dev.refuse(OpRegMR, fmt.Errorf("%w: %d bytes, want at most %d", ibverbs.ErrInvalid, length, most), "")
+	}
+	return nil
 }
 
 // CreateQP creates a queue pair in state RESET.

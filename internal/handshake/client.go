@@ -16,6 +16,9 @@ import (
 type Client struct {
 	Self    Self
 	NewLane NewLane
+	// OpenVerbs makes the lanes of mode verbs. Nil: it is not tried, and
+	// nothing is told of it.
+	OpenVerbs OpenVerbs
 	// DialJoin connects one more socket to the server of the bootstrap
 	// connection: at the same address if direct is empty, else at an address
 	// that the server has advertised, a well-formed host:port and not
@@ -74,35 +77,61 @@ type clientDialogue struct {
 	link
 	lanes  laneSet
 	shared *sharedLanes
+	verbs  verbsSide
 }
 
 func (d *clientDialogue) close() {
 	d.lanes.close()
 	d.shared.close()
+	d.verbs.drop("")
 }
 
 func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
+	d.verbs.open(&d.link, d.OpenVerbs, nil)
 	hello, nonce, err := d.exchangeHello()
 	if err != nil {
 		return nil, err
 	}
 	var lack shortfall
 	if lack.lanes = d.Self.noLanes(hello); lack.lanes == "" {
-		lack.joins = d.joinAll(ctx, hello)
+		d.standVerbs(ctx, hello)
+		lack.joins = reasonVerbs
+		if d.verbs.lanes == nil {
+			lack.joins = d.joinAll(ctx, hello)
+		}
 		if !d.lanes.usable() {
 			lack.share = d.share(hello)
 		}
 	}
-	mode, reason, err := d.settle(hello, lack)
+	mode, reason, err := d.settle(ctx, hello, lack)
 	if err != nil {
 		return nil, err
 	}
-	res := newResult(mode, reason, limits(hello), d.lanes, d.shared)
+	res := newResult(mode, reason, limits(hello), d.lanes, d.shared, &d.verbs)
 	res.hook = d.Hook
 	res.SameHost = d.Self.sameHost(hello, roleServer, nonce)
 	res.Plaintext, res.Checksums = d.Self.plaintext(hello), d.Self.checksums(hello)
 	res.IPC, res.NoIPC = d.Self.invitedBy(hello, nonce)
 	return res, nil
+}
+
+// standVerbs does the client's part of mode verbs before Up. Where that fails
+// there is time for joins.
+func (d *clientDialogue) standVerbs(ctx context.Context, hello *wirepb.Hello) {
+	switch {
+	case d.verbs.lanes == nil:
+	case hello.GetVerbs() == nil:
+		why := "the peer has none"
+		if hello.GetNoVerbs() != "" {
+			why = "the server: " + clip(hello.GetNoVerbs())
+		}
+		d.verbs.drop(reasonPart(why))
+	default:
+		half, cancel := part(ctx)
+		defer cancel()
+		d.verbs.connect(&d.link, hello.GetVerbs())
+		d.verbs.start(half, &d.link)
+	}
 }
 
 // share makes the lanes of mode soft-shared, or says why not.
@@ -123,8 +152,9 @@ func (d *clientDialogue) share(hello *wirepb.Hello) (reason string) {
 // exchangeHello sends Hello and returns the answer and the client's nonce.
 func (d *clientDialogue) exchangeHello() (*wirepb.Hello, []byte, error) {
 	nonce := random(d.rand, nonceSize)
-	err := d.write(stepSendHello, TypeHello, d.Self.hello(nonce, nonce, roleClient))
-	if err != nil {
+	own := d.Self.hello(nonce, nonce, roleClient)
+	d.verbs.tell(own)
+	if err := d.write(stepSendHello, TypeHello, own); err != nil {
 		return nil, nil, err
 	}
 	t, size, err := d.readHeader(stepServerHello)
@@ -159,8 +189,11 @@ func (d *clientDialogue) busy(size int) error {
 }
 
 // settle exchanges Up, Report and Decide. It leaves the lanes of the mode.
-func (d *clientDialogue) settle(hello *wirepb.Hello, lack shortfall) (conn.Mode, string, error) {
-	up := &wirepb.Up{Joins: d.lanes.wire(), Shared: d.shared.wire(), Reason: lack.up()}
+func (d *clientDialogue) settle(ctx context.Context, hello *wirepb.Hello, lack shortfall) (conn.Mode, string, error) {
+	up := &wirepb.Up{Joins: d.lanes.wire(), Shared: d.shared.wire(), Reason: lack.up(), Verbs: d.verbs.lanes != nil}
+	if d.verbs.tried {
+		up.NoVerbs = d.verbs.why
+	}
 	if err := d.write(stepSendUp, TypeUp, up); err != nil {
 		return 0, "", err
 	}
@@ -168,7 +201,7 @@ func (d *clientDialogue) settle(hello *wirepb.Hello, lack shortfall) (conn.Mode,
 	if err := d.read(stepReadReport, typeReport, report); err != nil {
 		return 0, "", err
 	}
-	mode, reason := d.choose(hello, report, lack)
+	mode, reason := d.choose(ctx, hello, report, lack)
 	decide := &wirepb.Decide{Mode: uint32(mode), Reason: reason}
 	if err := d.write(stepSendDecide, TypeDecide, decide); err != nil {
 		return 0, "", err
@@ -177,7 +210,21 @@ func (d *clientDialogue) settle(hello *wirepb.Hello, lack shortfall) (conn.Mode,
 }
 
 // choose returns the best mode for which both sides have the lanes.
-func (d *clientDialogue) choose(hello *wirepb.Hello, report *wirepb.Report, lack shortfall) (conn.Mode, string) {
+func (d *clientDialogue) choose(ctx context.Context, hello *wirepb.Hello, report *wirepb.Report, lack shortfall) (conn.Mode, string) {
+	if d.verbs.lanes != nil && report.GetVerbs() {
+		d.verbs.await(ctx, &d.link)
+	} else if d.verbs.lanes != nil {
+		d.verbs.drop(reasonPart("the server: " + clip(report.GetNoVerbs())))
+	}
+	if d.verbs.lanes != nil {
+		return conn.ModeVerbs, ""
+	}
+	mode, reason := d.chooseSoft(hello, report, lack)
+	return mode, d.verbs.explain(reason)
+}
+
+// chooseSoft does so among the modes that run over TCP.
+func (d *clientDialogue) chooseSoft(hello *wirepb.Hello, report *wirepb.Report, lack shortfall) (conn.Mode, string) {
 	lack.server = clip(report.GetReason())
 	d.lanes.keep(parseLanes(report.GetJoins(), d.Self.joins(hello)))
 	if d.lanes.usable() {

@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"slices"
 	"sync"
 
 	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/ibverbs/route"
 	"github.com/gdrpc/gdrpc/internal/handshake/wirepb"
 )
 
@@ -17,7 +19,7 @@ import (
 // section 8).
 const (
 	versionMajor = 1
-	versionMinor = 1
+	versionMinor = 2
 
 	featureSoftJoined = 1 << 0
 	featureSoftShared = 1 << 1
@@ -67,6 +69,15 @@ func SelfOf(d *conn.Domain) Self {
 		IPC:  d.SharesMemory(),
 		boot: bootID(),
 	}
+}
+
+// VerbsOf returns what opens lanes of mode verbs on a Domain's NICs; nil if none
+// are configured.
+func VerbsOf(d *conn.Domain) OpenVerbs {
+	if len(d.Config().NICs) == 0 {
+		return nil
+	}
+	return func(local net.Addr, peer *route.Endpoint) (Verbs, error) { return d.OpenVerbs(local, peer) }
 }
 
 // features returns the feature bits that this side sets.

@@ -82,6 +82,7 @@ func TestInjectedFailures(t *testing.T) {
 			s.Self.Advertise = []string{"127.0.0.1:1"}
 			astray(t, c)
 		}, 10},
+		{"verbs", conn.ModeVerbs, func(_ *testing.T, c *Client, s *Server) { withVerbs(c, s) }, 9},
 	}
 	for _, sc := range scenes {
 		t.Run(sc.name, func(t *testing.T) { sc.failAll(t) })
@@ -91,7 +92,11 @@ func TestInjectedFailures(t *testing.T) {
 func (sc *scene) failAll(t *testing.T) {
 	var client, server recorder
 	ts, c := sc.run(t, &client, &server)
-	requireAgreed(t, c, ts.outcome(t))
+	if sc.mode == conn.ModeVerbs {
+		requireVerbs(t, c, ts.outcome(t))
+	} else {
+		requireAgreed(t, c, ts.outcome(t))
+	}
 	require.Equal(t, sc.mode, c.res.Mode, c.res.Reason)
 	require.GreaterOrEqual(t, len(client.steps), sc.steps)
 	require.GreaterOrEqual(t, len(server.steps), min(sc.steps, 10)-3)
@@ -118,6 +123,10 @@ func (sc *scene) fail(t *testing.T, client, server Step) {
 	}
 	so := ts.outcome(t)
 	require.Empty(t, ts.sessions.byID)
+	if co.res != nil && co.res.Mode == conn.ModeVerbs && !fatal[server] { // what failed was for another mode
+		requireVerbs(t, co, so)
+		return
+	}
 	if !fatal[client] && !fatal[server] {
 		requireAgreed(t, co, so)
 		require.NotEmpty(t, co.res.Reason)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,19 +36,34 @@ var goldens = []golden{
 	}, {
 		name: "minor0-plain", mode: conn.ModePlain, reason: "joins refused: dialling the control lane's socket: injected; soft-shared refused: the peer does not offer them",
 	}, {
-		name: "minor1-soft-joined", comment: "Both sides of minor version 1, with their defaults.",
+		name: "minor1-soft-joined", mode: conn.ModeSoftJoined,
+	}, {
+		name: "minor1-striped", mode: conn.ModeSoftJoined, reason: "2 of 3 bulk joins: the server allows 2",
+	}, {
+		name: "minor1-soft-shared", mode: conn.ModeSoftShared, reason: "joins refused: dialling the control lane's socket: injected; soft-shared",
+	}, {
+		name: "minor1-plain", mode: conn.ModePlain, reason: "joins refused: dialling the control lane's socket: injected; soft-shared refused: the peer does not offer them",
+	}, {
+		name: "minor2-soft-joined", comment: "Both sides of minor version 2, with their defaults.",
 		make: func(t *testing.T) transcript { return record2(t, nil) }, exact: true, mode: conn.ModeSoftJoined,
 	}, {
-		name: "minor1-striped", comment: "The client asks for 3 bulk lanes, the server allows 2.",
+		name: "minor2-striped", comment: "The client asks for 3 bulk lanes, the server allows 2.",
 		make: func(t *testing.T) transcript { return record2(t, stripe) }, exact: true, mode: conn.ModeSoftJoined, reason: "2 of 3 bulk joins: the server allows 2",
 	}, {
-		name: "minor1-soft-shared", comment: "The joins fail on the client's side, and the lanes share the bootstrap connection.",
+		name: "minor2-soft-shared", comment: "The joins fail on the client's side, and the lanes share the bootstrap connection.",
 		make: func(t *testing.T) transcript { return record2(t, noJoins) }, exact: true, mode: conn.ModeSoftShared,
 		reason: "joins refused: dialling the control lane's socket: injected; soft-shared",
 	}, {
-		name: "minor1-plain", comment: "The joins fail on the client's side, and the server does not let lanes share the connection.",
+		name: "minor2-plain", comment: "The joins fail on the client's side, and the server does not let lanes share the connection.",
 		make: func(t *testing.T) transcript { return record2(t, noLanes) }, exact: true, mode: conn.ModePlain,
 		reason: "joins refused: dialling the control lane's socket: injected; soft-shared refused: the peer does not offer them",
+	}, {
+		name: "minor2-verbs", comment: "Both sides have a NIC.",
+		make: func(t *testing.T) transcript { return record2(t, withVerbs) }, exact: true, mode: conn.ModeVerbs,
+	}, {
+		name: "minor2-no-verbs", comment: "Both sides have a NIC, and the server gets no Ready.",
+		make: func(t *testing.T) transcript { return record2(t, lostReady) }, exact: true, mode: conn.ModeSoftShared,
+		reason: "no mode verbs: the server: awaiting Ready on the lanes of mode verbs: injected; joins refused: not tried, since mode verbs stood; soft-shared",
 	}, {
 		name: "newer-minor", comment: "Both sides are of a later minor version: all feature bits, and fields of which this version knows nothing.",
 		make: newerMinor, mode: conn.ModeSoftJoined,
@@ -55,6 +71,17 @@ var goldens = []golden{
 		name: "other-major", comment: "Both sides are of another major version, and agree on plain.",
 		make: otherMajor, mode: conn.ModePlain, reason: "the peer speaks version 2 of the protocol, this side 1",
 	},
+}
+
+// lostReady has lanes of mode verbs on which nothing arrives.
+func lostReady(c *Client, s *Server) {
+	withVerbs(c, s)
+	s.Hook = func(s Step) error {
+		if s == stepAwaitReady {
+			return errInjected
+		}
+		return nil
+	}
 }
 
 func stripe(c *Client, s *Server) {
@@ -148,10 +175,14 @@ func TestTranscripts(t *testing.T) {
 func (g *golden) sides() (*Client, *Server) {
 	c, s := scriptedPair()
 	switch {
-	case g.name == "minor1-striped":
+	case strings.HasSuffix(g.name, "-striped"):
 		stripe(c, s)
-	case g.name == "minor1-plain":
+	case g.name == "minor1-plain", g.name == "minor2-plain":
 		noLanes(c, s)
+	case g.name == "minor2-verbs":
+		withVerbs(c, s)
+	case g.name == "minor2-no-verbs":
+		lostReady(c, s)
 	case g.mode != conn.ModeSoftJoined:
 		noJoins(c, s)
 	}

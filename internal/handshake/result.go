@@ -8,7 +8,7 @@ import (
 
 // Result is what both sides agreed on.
 type Result struct {
-	Mode     conn.Mode   // ModeSoftJoined, ModeSoftShared or ModePlain
+	Mode     conn.Mode
 	Reason   string      // why no better mode, or fewer lanes; empty if this is the best there is
 	Peer     conn.Limits // the peer's, checked; zero in ModePlain
 	SameHost bool        // the peer says that it is on this host
@@ -27,14 +27,27 @@ type Result struct {
 	Control Lane
 	Bulk    []Lane
 
+	// VerbsFailed tells why mode verbs failed, which both sides had lanes
+	// for. Empty: it did not, or was not possible.
+	VerbsFailed string
+
 	shared *sharedLanes // of ModeSoftShared, not attached yet
+	verbs  Verbs        // of ModeVerbs
 	hook   Hook
 }
 
 // newResult makes the Result of a mode. It takes the lanes over, and closes
 // those that the mode does not use.
-func newResult(mode conn.Mode, reason string, peer conn.Limits, lanes laneSet, shared *sharedLanes) *Result {
+func newResult(mode conn.Mode, reason string, peer conn.Limits, lanes laneSet, shared *sharedLanes, verbs *verbsSide) *Result {
 	r := &Result{Mode: mode, Reason: reason}
+	if mode == conn.ModeVerbs {
+		r.verbs = verbs.lanes
+	} else {
+		verbs.drop(verbs.why)
+		if verbs.tried {
+			r.VerbsFailed = verbs.why
+		}
+	}
 	if mode == conn.ModeSoftJoined {
 		r.Control, r.Bulk = lanes[controlRef], lanes.bulk()
 	} else {
@@ -77,6 +90,10 @@ func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 		s.Local, s.Remote = stream.LocalAddr(), stream.RemoteAddr()
 		return s, nil
 	}
+	if r.Mode == conn.ModeVerbs {
+		r.verbs.(*conn.VerbsLanes).Fill(&s, stream)
+		return s, nil
+	}
 	s.Stream = stream
 	if r.Mode == conn.ModeSoftJoined {
 		s.Control = r.Control.(*conn.Lane)
@@ -95,10 +112,13 @@ func CloseSetup(s conn.Setup) error {
 			l.Close()
 		}
 	}
-	if s.Stream == nil {
-		return nil // the lanes' own
+	switch {
+	case s.Stream != nil:
+		return s.Stream.Close()
+	case s.Mode == conn.ModeVerbs:
+		return s.Socket.Close()
 	}
-	return s.Stream.Close()
+	return nil // the lanes' own
 }
 
 // Close closes the lanes and the invitation.
@@ -111,4 +131,7 @@ func (r *Result) Close() {
 		l.Close()
 	}
 	r.shared.close()
+	if r.verbs != nil {
+		r.verbs.Close()
+	}
 }

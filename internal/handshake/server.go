@@ -17,7 +17,10 @@ type Server struct {
 	Self    Self
 	NewLane NewLane
 	Invite  Invite // nil: no memory is shared
-	Hook    Hook   // nil outside tests
+	// OpenVerbs makes the lanes of mode verbs for a client that has some. Nil:
+	// there are none.
+	OpenVerbs OpenVerbs
+	Hook      Hook // nil outside tests
 
 	sessions sessions
 	rand     io.Reader // nil: crypto/rand
@@ -59,6 +62,7 @@ type serverDialogue struct {
 	link
 	lanes  laneSet
 	shared *sharedLanes
+	verbs  verbsSide
 
 	invited *conn.Invite
 	noIPC   string
@@ -68,6 +72,7 @@ func (d *serverDialogue) close() {
 	d.invited.Close()
 	d.lanes.close()
 	d.shared.close()
+	d.verbs.drop("")
 }
 
 func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
@@ -84,6 +89,9 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 	if reason == "" {
 		d.invite(hello)
 	}
+	if reason == "" && hello.GetVerbs() != nil {
+		d.offerVerbs(hello.GetVerbs())
+	}
 	if err := d.write(stepHello, TypeHello, d.answer(nonce, ses)); err != nil {
 		return nil, err
 	}
@@ -91,7 +99,7 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	res := newResult(mode, reason, limits(hello), d.lanes, d.shared)
+	res := newResult(mode, reason, limits(hello), d.lanes, d.shared, &d.verbs)
 	res.hook = d.Hook
 	res.SameHost = d.Self.sameHost(hello, roleClient, nonce)
 	res.Plaintext, res.Checksums = d.Self.plaintext(hello), d.Self.checksums(hello)
@@ -130,6 +138,8 @@ func (d *serverDialogue) end(s *session) {
 // answer is the server's Hello.
 func (d *serverDialogue) answer(clientNonce []byte, s *session) *wirepb.Hello {
 	h := d.Self.hello(serverNonce(clientNonce), clientNonce, roleServer)
+	d.verbs.tell(h)
+	h.NoVerbs = d.verbs.why
 	if s != nil {
 		h.SessionId, h.SessionSecret = s.id[:], s.key[:]
 		h.AdvertisedAddresses = d.Self.Advertise
@@ -138,16 +148,47 @@ func (d *serverDialogue) answer(clientNonce []byte, s *session) *wirepb.Hello {
 	return h
 }
 
+// offerVerbs makes lanes of mode verbs that receive from the client's, if a port
+// of this side reaches the client's.
+func (d *serverDialogue) offerVerbs(client *wirepb.Verbs) {
+	peer, err := parsePort(client.GetPort())
+	switch {
+	case err != nil:
+		d.verbs.drop(reasonPart(err.Error()))
+	case d.OpenVerbs == nil:
+		d.verbs.drop("it has no RDMA device")
+	default:
+		d.verbs.open(&d.link, d.OpenVerbs, &peer)
+		d.verbs.connect(&d.link, client)
+	}
+}
+
+// standVerbs does the server's part of mode verbs between Up and Report.
+func (d *serverDialogue) standVerbs(ctx context.Context, up *wirepb.Up) {
+	switch {
+	case d.verbs.lanes == nil:
+	case !up.GetVerbs():
+		d.verbs.drop(reasonPart("the client: " + clip(up.GetNoVerbs())))
+	default:
+		d.verbs.await(ctx, &d.link)
+		d.verbs.start(ctx, &d.link)
+	}
+}
+
 // settle exchanges Up, Report and Decide. reason says why there can be no lanes.
 func (d *serverDialogue) settle(ctx context.Context, hello *wirepb.Hello, s *session, reason string) (conn.Mode, string, error) {
 	up := new(wirepb.Up)
 	if err := d.read(stepReadUp, TypeUp, up); err != nil {
 		return 0, "", err
 	}
-	if reason == "" {
+	d.standVerbs(ctx, up)
+	if reason == "" && d.verbs.lanes == nil {
 		reason = d.build(ctx, hello, s, up)
 	}
-	report := &wirepb.Report{Joins: d.lanes.wire(), Shared: d.shared.wire(), Reason: clip(reason)}
+	report := &wirepb.Report{Joins: d.lanes.wire(), Shared: d.shared.wire(), Reason: clip(reason), Verbs: d.verbs.lanes != nil}
+	if up.GetVerbs() {
+		report.NoVerbs = d.verbs.why
+	}
 	if err := d.write(stepSendReport, typeReport, report); err != nil {
 		return 0, "", err
 	}
@@ -194,6 +235,8 @@ func (d *serverDialogue) agreed(mode conn.Mode) bool {
 	switch mode {
 	case conn.ModePlain:
 		return true
+	case conn.ModeVerbs:
+		return d.verbs.lanes != nil
 	case conn.ModeSoftJoined:
 		return d.lanes.usable()
 	case conn.ModeSoftShared:

@@ -6,6 +6,7 @@ import "fmt"
 const (
 	reasonOwnConfig  = "this side's configuration rules them out"
 	reasonPeerConfig = "the peer does not offer them"
+	reasonVerbs      = "not tried, since mode verbs stood"
 )
 
 // shortfall collects on the client's side why a connection is not all that it

@@ -39,4 +39,9 @@ const (
 	stepAttachShared = Step("attaching the shared lanes")
 	stepInvite       = Step("preparing the Unix socket")
 	stepRelease      = Step("returning the connection")
+
+	stepOpenVerbs    = Step("opening the lanes of mode verbs")
+	stepConnectVerbs = Step("connecting the lanes of mode verbs")
+	stepSendReady    = Step("sending Ready on the lanes of mode verbs")
+	stepAwaitReady   = Step("awaiting Ready on the lanes of mode verbs")
 )

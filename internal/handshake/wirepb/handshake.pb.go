@@ -40,6 +40,8 @@ type Hello struct {
 	AdvertisedAddresses []string               `protobuf:"bytes,11,rep,name=advertised_addresses,json=advertisedAddresses,proto3" json:"advertised_addresses,omitempty"` // server only; where joins reach this very server
 	BulkJoins           uint32                 `protobuf:"varint,12,opt,name=bulk_joins,json=bulkJoins,proto3" json:"bulk_joins,omitempty"`                              // bulk lanes that may be joined at most; 0: 1
 	Ipc                 *Ipc                   `protobuf:"bytes,13,opt,name=ipc,proto3" json:"ipc,omitempty"`                                                            // server only; where a client of the same host finds its memory
+	Verbs               *Verbs                 `protobuf:"bytes,20,opt,name=verbs,proto3" json:"verbs,omitempty"`                                                        // where there can be mode verbs: this side's lanes of it
+	NoVerbs             string                 `protobuf:"bytes,21,opt,name=no_verbs,json=noVerbs,proto3" json:"no_verbs,omitempty"`                                     // server only; why there cannot, if the client's Hello has them
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -163,6 +165,20 @@ func (x *Hello) GetIpc() *Ipc {
 		return x.Ipc
 	}
 	return nil
+}
+
+func (x *Hello) GetVerbs() *Verbs {
+	if x != nil {
+		return x.Verbs
+	}
+	return nil
+}
+
+func (x *Hello) GetNoVerbs() string {
+	if x != nil {
+		return x.NoVerbs
+	}
+	return ""
 }
 
 // Ipc names the server's Unix socket and what the client proves itself with.
@@ -299,7 +315,7 @@ func (x *Limits) GetStagingBlock() uint32 {
 type Provider struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                       // "soft", "verbs"
-	PathMtu       uint32                 `protobuf:"varint,2,opt,name=path_mtu,json=pathMtu,proto3" json:"path_mtu,omitempty"` // reserved
+	PathMtu       uint32                 `protobuf:"varint,2,opt,name=path_mtu,json=pathMtu,proto3" json:"path_mtu,omitempty"` // of "verbs": bytes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,6 +364,136 @@ func (x *Provider) GetPathMtu() uint32 {
 	return 0
 }
 
+// Verbs is one side's lanes of mode verbs.
+type Verbs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Port          *Port                  `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
+	QueuePairs    []*QueuePair           `protobuf:"bytes,2,rep,name=queue_pairs,json=queuePairs,proto3" json:"queue_pairs,omitempty"` // of the stream, the control and the bulk lane
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verbs) Reset() {
+	*x = Verbs{}
+	mi := &file_handshake_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verbs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verbs) ProtoMessage() {}
+
+func (x *Verbs) ProtoReflect() protoreflect.Message {
+	mi := &file_handshake_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verbs.ProtoReflect.Descriptor instead.
+func (*Verbs) Descriptor() ([]byte, []int) {
+	return file_handshake_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Verbs) GetPort() *Port {
+	if x != nil {
+		return x.Port
+	}
+	return nil
+}
+
+func (x *Verbs) GetQueuePairs() []*QueuePair {
+	if x != nil {
+		return x.QueuePairs
+	}
+	return nil
+}
+
+// Port is where a side's queue pairs are.
+type Port struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LinkLayer     uint32                 `protobuf:"varint,1,opt,name=link_layer,json=linkLayer,proto3" json:"link_layer,omitempty"` // 1 InfiniBand, 2 Ethernet
+	Mtu           uint32                 `protobuf:"varint,2,opt,name=mtu,proto3" json:"mtu,omitempty"`                              // enum ibv_mtu: 1 is 256 bytes, 5 is 4096
+	Lid           uint32                 `protobuf:"varint,3,opt,name=lid,proto3" json:"lid,omitempty"`                              // 16 bits
+	Gid           []byte                 `protobuf:"bytes,4,opt,name=gid,proto3" json:"gid,omitempty"`                               // 16 bytes, zeros if there is none
+	GidType       uint32                 `protobuf:"varint,5,opt,name=gid_type,json=gidType,proto3" json:"gid_type,omitempty"`       // 0 InfiniBand, 1 RoCE v1, 2 RoCE v2
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Port) Reset() {
+	*x = Port{}
+	mi := &file_handshake_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Port) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Port) ProtoMessage() {}
+
+func (x *Port) ProtoReflect() protoreflect.Message {
+	mi := &file_handshake_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Port.ProtoReflect.Descriptor instead.
+func (*Port) Descriptor() ([]byte, []int) {
+	return file_handshake_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Port) GetLinkLayer() uint32 {
+	if x != nil {
+		return x.LinkLayer
+	}
+	return 0
+}
+
+func (x *Port) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *Port) GetLid() uint32 {
+	if x != nil {
+		return x.Lid
+	}
+	return 0
+}
+
+func (x *Port) GetGid() []byte {
+	if x != nil {
+		return x.Gid
+	}
+	return nil
+}
+
+func (x *Port) GetGidType() uint32 {
+	if x != nil {
+		return x.GidType
+	}
+	return 0
+}
+
 // Join opens a further socket of a session.
 type Join struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -360,7 +506,7 @@ type Join struct {
 
 func (x *Join) Reset() {
 	*x = Join{}
-	mi := &file_handshake_proto_msgTypes[4]
+	mi := &file_handshake_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +518,7 @@ func (x *Join) String() string {
 func (*Join) ProtoMessage() {}
 
 func (x *Join) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[4]
+	mi := &file_handshake_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +531,7 @@ func (x *Join) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Join.ProtoReflect.Descriptor instead.
 func (*Join) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{4}
+	return file_handshake_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Join) GetSessionId() []byte {
@@ -419,7 +565,7 @@ type Challenge struct {
 
 func (x *Challenge) Reset() {
 	*x = Challenge{}
-	mi := &file_handshake_proto_msgTypes[5]
+	mi := &file_handshake_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +577,7 @@ func (x *Challenge) String() string {
 func (*Challenge) ProtoMessage() {}
 
 func (x *Challenge) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[5]
+	mi := &file_handshake_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +590,7 @@ func (x *Challenge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Challenge.ProtoReflect.Descriptor instead.
 func (*Challenge) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{5}
+	return file_handshake_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Challenge) GetNonce() []byte {
@@ -465,7 +611,7 @@ type Proof struct {
 
 func (x *Proof) Reset() {
 	*x = Proof{}
-	mi := &file_handshake_proto_msgTypes[6]
+	mi := &file_handshake_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -477,7 +623,7 @@ func (x *Proof) String() string {
 func (*Proof) ProtoMessage() {}
 
 func (x *Proof) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[6]
+	mi := &file_handshake_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -490,7 +636,7 @@ func (x *Proof) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proof.ProtoReflect.Descriptor instead.
 func (*Proof) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{6}
+	return file_handshake_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Proof) GetMac() []byte {
@@ -519,7 +665,7 @@ type Joined struct {
 
 func (x *Joined) Reset() {
 	*x = Joined{}
-	mi := &file_handshake_proto_msgTypes[7]
+	mi := &file_handshake_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +677,7 @@ func (x *Joined) String() string {
 func (*Joined) ProtoMessage() {}
 
 func (x *Joined) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[7]
+	mi := &file_handshake_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +690,7 @@ func (x *Joined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Joined.ProtoReflect.Descriptor instead.
 func (*Joined) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{7}
+	return file_handshake_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Joined) GetAccepted() bool {
@@ -581,7 +727,7 @@ type QueuePair struct {
 
 func (x *QueuePair) Reset() {
 	*x = QueuePair{}
-	mi := &file_handshake_proto_msgTypes[8]
+	mi := &file_handshake_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +739,7 @@ func (x *QueuePair) String() string {
 func (*QueuePair) ProtoMessage() {}
 
 func (x *QueuePair) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[8]
+	mi := &file_handshake_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +752,7 @@ func (x *QueuePair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuePair.ProtoReflect.Descriptor instead.
 func (*QueuePair) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{8}
+	return file_handshake_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *QueuePair) GetNum() uint32 {
@@ -641,15 +787,17 @@ func (x *QueuePair) GetEagerPsn() uint32 {
 type Up struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Joins         []*Lane                `protobuf:"bytes,1,rep,name=joins,proto3" json:"joins,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why others do not
-	Shared        []*SharedLane          `protobuf:"bytes,3,rep,name=shared,proto3" json:"shared,omitempty"` // if joins do not stand: the client's lanes of mode soft-shared
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`                   // why others do not
+	Shared        []*SharedLane          `protobuf:"bytes,3,rep,name=shared,proto3" json:"shared,omitempty"`                   // if joins do not stand: the client's lanes of mode soft-shared
+	Verbs         bool                   `protobuf:"varint,20,opt,name=verbs,proto3" json:"verbs,omitempty"`                   // the lanes of mode verbs stand on the client's side, and its Ready is out
+	NoVerbs       string                 `protobuf:"bytes,21,opt,name=no_verbs,json=noVerbs,proto3" json:"no_verbs,omitempty"` // why they do not, if the server's Hello has them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Up) Reset() {
 	*x = Up{}
-	mi := &file_handshake_proto_msgTypes[9]
+	mi := &file_handshake_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +809,7 @@ func (x *Up) String() string {
 func (*Up) ProtoMessage() {}
 
 func (x *Up) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[9]
+	mi := &file_handshake_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +822,7 @@ func (x *Up) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Up.ProtoReflect.Descriptor instead.
 func (*Up) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{9}
+	return file_handshake_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Up) GetJoins() []*Lane {
@@ -698,19 +846,35 @@ func (x *Up) GetShared() []*SharedLane {
 	return nil
 }
 
+func (x *Up) GetVerbs() bool {
+	if x != nil {
+		return x.Verbs
+	}
+	return false
+}
+
+func (x *Up) GetNoVerbs() string {
+	if x != nil {
+		return x.NoVerbs
+	}
+	return ""
+}
+
 // Report names those of them that stand on the server's side too.
 type Report struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Joins         []*Lane                `protobuf:"bytes,1,rep,name=joins,proto3" json:"joins,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why others do not
-	Shared        []*SharedLane          `protobuf:"bytes,3,rep,name=shared,proto3" json:"shared,omitempty"` // if Up has them: the server's
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`                   // why others do not
+	Shared        []*SharedLane          `protobuf:"bytes,3,rep,name=shared,proto3" json:"shared,omitempty"`                   // if Up has them: the server's
+	Verbs         bool                   `protobuf:"varint,20,opt,name=verbs,proto3" json:"verbs,omitempty"`                   // the client's Ready has arrived, and the server's is out
+	NoVerbs       string                 `protobuf:"bytes,21,opt,name=no_verbs,json=noVerbs,proto3" json:"no_verbs,omitempty"` // why not, if Up has verbs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_handshake_proto_msgTypes[10]
+	mi := &file_handshake_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +886,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[10]
+	mi := &file_handshake_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +899,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{10}
+	return file_handshake_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Report) GetJoins() []*Lane {
@@ -759,6 +923,20 @@ func (x *Report) GetShared() []*SharedLane {
 	return nil
 }
 
+func (x *Report) GetVerbs() bool {
+	if x != nil {
+		return x.Verbs
+	}
+	return false
+}
+
+func (x *Report) GetNoVerbs() string {
+	if x != nil {
+		return x.NoVerbs
+	}
+	return ""
+}
+
 // SharedLane is one side's end of a lane that shares the bootstrap connection.
 type SharedLane struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -770,7 +948,7 @@ type SharedLane struct {
 
 func (x *SharedLane) Reset() {
 	*x = SharedLane{}
-	mi := &file_handshake_proto_msgTypes[11]
+	mi := &file_handshake_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +960,7 @@ func (x *SharedLane) String() string {
 func (*SharedLane) ProtoMessage() {}
 
 func (x *SharedLane) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[11]
+	mi := &file_handshake_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +973,7 @@ func (x *SharedLane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedLane.ProtoReflect.Descriptor instead.
 func (*SharedLane) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{11}
+	return file_handshake_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SharedLane) GetKind() uint32 {
@@ -823,7 +1001,7 @@ type Lane struct {
 
 func (x *Lane) Reset() {
 	*x = Lane{}
-	mi := &file_handshake_proto_msgTypes[12]
+	mi := &file_handshake_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +1013,7 @@ func (x *Lane) String() string {
 func (*Lane) ProtoMessage() {}
 
 func (x *Lane) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[12]
+	mi := &file_handshake_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +1026,7 @@ func (x *Lane) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lane.ProtoReflect.Descriptor instead.
 func (*Lane) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{12}
+	return file_handshake_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Lane) GetKind() uint32 {
@@ -876,7 +1054,7 @@ type Decide struct {
 
 func (x *Decide) Reset() {
 	*x = Decide{}
-	mi := &file_handshake_proto_msgTypes[13]
+	mi := &file_handshake_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1066,7 @@ func (x *Decide) String() string {
 func (*Decide) ProtoMessage() {}
 
 func (x *Decide) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[13]
+	mi := &file_handshake_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1079,7 @@ func (x *Decide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decide.ProtoReflect.Descriptor instead.
 func (*Decide) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{13}
+	return file_handshake_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Decide) GetMode() uint32 {
@@ -929,7 +1107,7 @@ type Busy struct {
 
 func (x *Busy) Reset() {
 	*x = Busy{}
-	mi := &file_handshake_proto_msgTypes[14]
+	mi := &file_handshake_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1119,7 @@ func (x *Busy) String() string {
 func (*Busy) ProtoMessage() {}
 
 func (x *Busy) ProtoReflect() protoreflect.Message {
-	mi := &file_handshake_proto_msgTypes[14]
+	mi := &file_handshake_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1132,7 @@ func (x *Busy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Busy.ProtoReflect.Descriptor instead.
 func (*Busy) Descriptor() ([]byte, []int) {
-	return file_handshake_proto_rawDescGZIP(), []int{14}
+	return file_handshake_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Busy) GetReason() string {
@@ -975,7 +1153,7 @@ var File_handshake_proto protoreflect.FileDescriptor
 
 const file_handshake_proto_rawDesc = "" +
 	"\n" +
-	"\x0fhandshake.proto\x12\x0fgdrpc.handshake\"\xed\x03\n" +
+	"\x0fhandshake.proto\x12\x0fgdrpc.handshake\"\xb6\x04\n" +
 	"\x05Hello\x12#\n" +
 	"\rversion_major\x18\x01 \x01(\rR\fversionMajor\x12#\n" +
 	"\rversion_minor\x18\x02 \x01(\rR\fversionMinor\x12\x1a\n" +
@@ -992,7 +1170,9 @@ const file_handshake_proto_rawDesc = "" +
 	"\x14advertised_addresses\x18\v \x03(\tR\x13advertisedAddresses\x12\x1d\n" +
 	"\n" +
 	"bulk_joins\x18\f \x01(\rR\tbulkJoins\x12&\n" +
-	"\x03ipc\x18\r \x01(\v2\x14.gdrpc.handshake.IpcR\x03ipc\"E\n" +
+	"\x03ipc\x18\r \x01(\v2\x14.gdrpc.handshake.IpcR\x03ipc\x12,\n" +
+	"\x05verbs\x18\x14 \x01(\v2\x16.gdrpc.handshake.VerbsR\x05verbs\x12\x19\n" +
+	"\bno_verbs\x18\x15 \x01(\tR\anoVerbs\"E\n" +
 	"\x03Ipc\x12\x16\n" +
 	"\x06socket\x18\x01 \x01(\tR\x06socket\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x12\x16\n" +
@@ -1005,7 +1185,18 @@ const file_handshake_proto_rawDesc = "" +
 	"\rstaging_block\x18\x04 \x01(\rR\fstagingBlock\"9\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
-	"\bpath_mtu\x18\x02 \x01(\rR\apathMtu\"O\n" +
+	"\bpath_mtu\x18\x02 \x01(\rR\apathMtu\"o\n" +
+	"\x05Verbs\x12)\n" +
+	"\x04port\x18\x01 \x01(\v2\x15.gdrpc.handshake.PortR\x04port\x12;\n" +
+	"\vqueue_pairs\x18\x02 \x03(\v2\x1a.gdrpc.handshake.QueuePairR\n" +
+	"queuePairs\"v\n" +
+	"\x04Port\x12\x1d\n" +
+	"\n" +
+	"link_layer\x18\x01 \x01(\rR\tlinkLayer\x12\x10\n" +
+	"\x03mtu\x18\x02 \x01(\rR\x03mtu\x12\x10\n" +
+	"\x03lid\x18\x03 \x01(\rR\x03lid\x12\x10\n" +
+	"\x03gid\x18\x04 \x01(\fR\x03gid\x12\x19\n" +
+	"\bgid_type\x18\x05 \x01(\rR\agidType\"O\n" +
 	"\x04Join\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\fR\tsessionId\x12\x12\n" +
@@ -1026,15 +1217,19 @@ const file_handshake_proto_rawDesc = "" +
 	"\x03num\x18\x01 \x01(\rR\x03num\x12\x10\n" +
 	"\x03psn\x18\x02 \x01(\rR\x03psn\x12\x1b\n" +
 	"\teager_num\x18\x03 \x01(\rR\beagerNum\x12\x1b\n" +
-	"\teager_psn\x18\x04 \x01(\rR\beagerPsn\"~\n" +
+	"\teager_psn\x18\x04 \x01(\rR\beagerPsn\"\xaf\x01\n" +
 	"\x02Up\x12+\n" +
 	"\x05joins\x18\x01 \x03(\v2\x15.gdrpc.handshake.LaneR\x05joins\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x123\n" +
-	"\x06shared\x18\x03 \x03(\v2\x1b.gdrpc.handshake.SharedLaneR\x06shared\"\x82\x01\n" +
+	"\x06shared\x18\x03 \x03(\v2\x1b.gdrpc.handshake.SharedLaneR\x06shared\x12\x14\n" +
+	"\x05verbs\x18\x14 \x01(\bR\x05verbs\x12\x19\n" +
+	"\bno_verbs\x18\x15 \x01(\tR\anoVerbs\"\xb3\x01\n" +
 	"\x06Report\x12+\n" +
 	"\x05joins\x18\x01 \x03(\v2\x15.gdrpc.handshake.LaneR\x05joins\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x123\n" +
-	"\x06shared\x18\x03 \x03(\v2\x1b.gdrpc.handshake.SharedLaneR\x06shared\"[\n" +
+	"\x06shared\x18\x03 \x03(\v2\x1b.gdrpc.handshake.SharedLaneR\x06shared\x12\x14\n" +
+	"\x05verbs\x18\x14 \x01(\bR\x05verbs\x12\x19\n" +
+	"\bno_verbs\x18\x15 \x01(\tR\anoVerbs\"[\n" +
 	"\n" +
 	"SharedLane\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\rR\x04kind\x129\n" +
@@ -1062,40 +1257,45 @@ func file_handshake_proto_rawDescGZIP() []byte {
 	return file_handshake_proto_rawDescData
 }
 
-var file_handshake_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_handshake_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_handshake_proto_goTypes = []any{
 	(*Hello)(nil),      // 0: gdrpc.handshake.Hello
 	(*Ipc)(nil),        // 1: gdrpc.handshake.Ipc
 	(*Limits)(nil),     // 2: gdrpc.handshake.Limits
 	(*Provider)(nil),   // 3: gdrpc.handshake.Provider
-	(*Join)(nil),       // 4: gdrpc.handshake.Join
-	(*Challenge)(nil),  // 5: gdrpc.handshake.Challenge
-	(*Proof)(nil),      // 6: gdrpc.handshake.Proof
-	(*Joined)(nil),     // 7: gdrpc.handshake.Joined
-	(*QueuePair)(nil),  // 8: gdrpc.handshake.QueuePair
-	(*Up)(nil),         // 9: gdrpc.handshake.Up
-	(*Report)(nil),     // 10: gdrpc.handshake.Report
-	(*SharedLane)(nil), // 11: gdrpc.handshake.SharedLane
-	(*Lane)(nil),       // 12: gdrpc.handshake.Lane
-	(*Decide)(nil),     // 13: gdrpc.handshake.Decide
-	(*Busy)(nil),       // 14: gdrpc.handshake.Busy
+	(*Verbs)(nil),      // 4: gdrpc.handshake.Verbs
+	(*Port)(nil),       // 5: gdrpc.handshake.Port
+	(*Join)(nil),       // 6: gdrpc.handshake.Join
+	(*Challenge)(nil),  // 7: gdrpc.handshake.Challenge
+	(*Proof)(nil),      // 8: gdrpc.handshake.Proof
+	(*Joined)(nil),     // 9: gdrpc.handshake.Joined
+	(*QueuePair)(nil),  // 10: gdrpc.handshake.QueuePair
+	(*Up)(nil),         // 11: gdrpc.handshake.Up
+	(*Report)(nil),     // 12: gdrpc.handshake.Report
+	(*SharedLane)(nil), // 13: gdrpc.handshake.SharedLane
+	(*Lane)(nil),       // 14: gdrpc.handshake.Lane
+	(*Decide)(nil),     // 15: gdrpc.handshake.Decide
+	(*Busy)(nil),       // 16: gdrpc.handshake.Busy
 }
 var file_handshake_proto_depIdxs = []int32{
 	2,  // 0: gdrpc.handshake.Hello.limits:type_name -> gdrpc.handshake.Limits
 	3,  // 1: gdrpc.handshake.Hello.providers:type_name -> gdrpc.handshake.Provider
 	1,  // 2: gdrpc.handshake.Hello.ipc:type_name -> gdrpc.handshake.Ipc
-	8,  // 3: gdrpc.handshake.Proof.queue_pair:type_name -> gdrpc.handshake.QueuePair
-	8,  // 4: gdrpc.handshake.Joined.queue_pair:type_name -> gdrpc.handshake.QueuePair
-	12, // 5: gdrpc.handshake.Up.joins:type_name -> gdrpc.handshake.Lane
-	11, // 6: gdrpc.handshake.Up.shared:type_name -> gdrpc.handshake.SharedLane
-	12, // 7: gdrpc.handshake.Report.joins:type_name -> gdrpc.handshake.Lane
-	11, // 8: gdrpc.handshake.Report.shared:type_name -> gdrpc.handshake.SharedLane
-	8,  // 9: gdrpc.handshake.SharedLane.queue_pair:type_name -> gdrpc.handshake.QueuePair
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	4,  // 3: gdrpc.handshake.Hello.verbs:type_name -> gdrpc.handshake.Verbs
+	5,  // 4: gdrpc.handshake.Verbs.port:type_name -> gdrpc.handshake.Port
+	10, // 5: gdrpc.handshake.Verbs.queue_pairs:type_name -> gdrpc.handshake.QueuePair
+	10, // 6: gdrpc.handshake.Proof.queue_pair:type_name -> gdrpc.handshake.QueuePair
+	10, // 7: gdrpc.handshake.Joined.queue_pair:type_name -> gdrpc.handshake.QueuePair
+	14, // 8: gdrpc.handshake.Up.joins:type_name -> gdrpc.handshake.Lane
+	13, // 9: gdrpc.handshake.Up.shared:type_name -> gdrpc.handshake.SharedLane
+	14, // 10: gdrpc.handshake.Report.joins:type_name -> gdrpc.handshake.Lane
+	13, // 11: gdrpc.handshake.Report.shared:type_name -> gdrpc.handshake.SharedLane
+	10, // 12: gdrpc.handshake.SharedLane.queue_pair:type_name -> gdrpc.handshake.QueuePair
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_handshake_proto_init() }
@@ -1109,7 +1309,7 @@ func file_handshake_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_handshake_proto_rawDesc), len(file_handshake_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

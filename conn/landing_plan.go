@@ -1,0 +1,128 @@
+package conn
+
+import (
+	"fmt"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+)
+
+// OfferDirect says that the sender's NICs reach the source, which is device
+// memory (OfferStaged), on the connection that the offer's message was sent on.
+const OfferDirect OfferFlags = 16
+
+// scatterMost is the longest message that NICs may write by CPU, which device
+// memory does not stand.
+const scatterMost = 256
+
+// alwaysAllowed is the largest attachment that may take any path, whatever
+// Config.Require says.
+const alwaysAllowed = 16 << 10
+
+// plan chooses how the landing's bytes move over the lanes. The first landing in
+// a region of device memory registers it.
+func (l *Landing) plan(flags OfferFlags) {
+	own, peer := l.c.d.Limits(), l.c.peer
+	l.chunk = min(own.MaxMsg, peer.MaxMsg)
+	l.staged = !l.direct()
+	source := l.c.reachesSource(flags)
+	if l.staged || !source {
+		l.chunk = min(l.chunk, own.StagingBlock, peer.StagingBlock)
+	}
+	if l.c.mode == ModeVerbs {
+		l.path = l.c.d.verbsPath(source && !l.staged)
+	}
+}
+
+// reachesSource says whether the sender reads the source of an offer with those
+// flags without staging blocks.
+func (c *Conn) reachesSource(flags OfferFlags) bool {
+	return flags&OfferStaged == 0 || c.mode == ModeVerbs && flags&OfferDirect != 0
+}
+
+// checkRequired holds a planned landing to Config.Require.
+func (l *Landing) checkRequired(flags OfferFlags) error {
+	need := l.c.d.cfg.Require
+	if l.path >= need || l.begin != nil || l.size <= alwaysAllowed {
+		return nil
+	}
+	return fmt.Errorf("%d bytes would go by path %v, and Config.Require is %v: %s", l.size, l.path, need, l.c.whyWorse(flags))
+}
+
+// direct reports whether messages go straight into the destination, and chooses
+// the NIC that brings them.
+func (l *Landing) direct() bool {
+	region := l.dst.Region()
+	if region.HostBytes() != nil {
+		return true
+	}
+	if l.c.mode != ModeVerbs {
+		return false
+	}
+	n := l.c.nearest(region.Device())
+	if err := n.reach(region); err != nil {
+		l.c.noteStaged(err)
+		return false
+	}
+	l.nic = n
+	return l.size > scatterMost
+}
+
+// verbsPath is the path of mode verbs, where the bytes go straight from and to
+// the memory at both ends or do not.
+func (d *Domain) verbsPath(direct bool) Path {
+	if !direct || d.cfg.MaxPath != PathNone && d.cfg.MaxPath < PathGDR {
+		return PathRDMAStaged
+	}
+	return PathGDR
+}
+
+// pushedPath is the path of what the eager lane brings.
+func (c *Conn) pushedPath() Path {
+	if c.mode == ModeVerbs {
+		return PathRDMAStaged
+	}
+	return PathSoft
+}
+
+// whyWorse says why a landing's path is not better.
+func (c *Conn) whyWorse(flags OfferFlags) string {
+	why := c.stats.staged.Load()
+	switch {
+	case c.mode != ModeVerbs:
+		return c.reason
+	case why != nil:
+		return *why
+	case !c.reachesSource(flags):
+		return "the sender's NIC does not reach the source"
+	}
+	return "the attachment is too small for a NIC to write to device memory, or Config.MaxPath rules it out"
+}
+
+// nearest returns the NIC that memory of a device should use: one on which the
+// Conn has a bulk lane.
+func (c *Conn) nearest(gpubuf.Device) *nic { return c.lanes[1].nic }
+
+// noteStaged keeps why device memory is not reached, and logs it when it is news
+// to the Conn.
+func (c *Conn) noteStaged(err error) {
+	text := err.Error()
+	if old := c.stats.staged.Swap(&text); old == nil || *old != text {
+		c.d.cfg.Logger.Info("gdrpc: device memory goes through host memory", "remote", c.RemoteAddr().String(), "reason", text)
+	}
+}
+
+// Flags returns what the receiver must know of an offer that is sent on c. The
+// first offer of a region of device memory registers it, which takes
+// milliseconds. A nil Conn knows what the offer itself does.
+func (c *Conn) Flags(o *Offer) OfferFlags {
+	if c == nil || c.mode != ModeVerbs || o.flags&OfferStaged == 0 {
+		return o.flags
+	}
+	for _, n := range c.d.nics {
+		if err := n.reach(o.src.Region()); err != nil {
+			c.noteStaged(err)
+			return o.flags
+		}
+	}
+	return o.flags | OfferDirect
+}
