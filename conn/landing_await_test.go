@@ -223,3 +223,24 @@ func (d *Domain) registered() int {
 	defer d.soft.regions.mu.RUnlock()
 	return len(d.soft.regions.byID)
 }
+
+// TestLandWrappedIPC keeps wrapped memory from other processes where its owner
+// did not say that they may have it.
+func TestLandWrappedIPC(t *testing.T) {
+	pool := newPool(t, "emu")
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	whole, want := filled(t, pool, 200_000, 1)
+	require.Equal(t, PathIPC, move(t, client, server, whole, alloc(t, pool, 200_000), want))
+	src, released := wrap(t, whole, 3, 100_000)
+	require.Equal(t, PathSoft, move(t, client, server, src, alloc(t, pool, 100_000), want[3:100_003]))
+	dst, dstReleased := wrap(t, alloc(t, pool, 200_000), 3, 200_000-3)
+	tail, err := whole.Sub(3, 200_000-3)
+	require.NoError(t, err)
+	require.Equal(t, PathIPC, move(t, client, server, tail, dst, want[3:]), "a destination is not shared")
+	for _, s := range []*gpubuf.Slice{src, dst, tail} {
+		s.Free()
+	}
+	<-released.Done()
+	<-dstReleased.Done()
+}
