@@ -3,6 +3,7 @@ package conn
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,12 +20,12 @@ import (
 type bulkRecv struct {
 	c      *Conn
 	rails  []*rail
-	stager stager
 	events events.Set // of destinations that are not ready
 
 	// mu covers posting receives and queueing their Request, so that on each
 	// lane the order of the receives is the order of the Requests. It is
-	// taken before control.mu and stager.mu. PostRecv does not block.
+	// taken before control.mu and stager.mu. PostRecv does not block. No copy
+	// is begun or waited for under it.
 	mu      sync.Mutex
 	waiting []*Landing            // with bytes not asked for, next turn first; guarded by mu
 	wanted  map[Token][]*Landing  // waiting for Ready; guarded by mu
@@ -33,17 +34,22 @@ type bulkRecv struct {
 	lastID  uint32                // guarded by mu
 	dead    error                 // why the lanes are gone; guarded by mu
 
-	progress uint64 // completions so far; guarded by mu
+	progress uint64 // completions and copies so far; guarded by mu
 }
 
 func newBulkRecv(c *Conn, lanes []*Lane) *bulkRecv {
 	b := &bulkRecv{
-		c:      c,
-		stager: stager{d: c.d, quota: c.d.cfg.StagingBlocks},
-		live:   make(map[*Landing]struct{}),
+		c:    c,
+		live: make(map[*Landing]struct{}),
 	}
 	for i, l := range lanes {
-		b.rails = append(b.rails, &rail{index: uint8(i), l: l, depth: min(bulkDepth, uint32(c.peer.BulkDepth))})
+		r := &rail{
+			index: uint8(i), l: l, depth: min(bulkDepth, uint32(c.peer.BulkDepth)),
+			stager: c.d.laneStager(),
+		}
+		r.copies.mu = &b.mu
+		r.copies.ended = func(u *unstaging, err error) { b.unstaged(r, u, err) }
+		b.rails = append(b.rails, r)
 	}
 	return b
 }
@@ -102,7 +108,7 @@ func (b *bulkRecv) deliver(l *Landing, bytes []byte, sum uint32) {
 	b.mu.Unlock()
 	err := l.dst.CopyIn(0, bytes)
 	b.mu.Lock()
-	b.consume(&recvSlot{landing: l, n: uint32(len(bytes))}, err)
+	b.consume(nil, &recvSlot{landing: l, n: uint32(len(bytes))}, err)
 }
 
 // queue gives l its turns. mu is held.
@@ -117,17 +123,17 @@ func (b *bulkRecv) queue(l *Landing) {
 func (b *bulkRecv) pump() {
 	for len(b.waiting) > 0 && b.dead == nil {
 		l := b.waiting[0]
-		r := b.idlest(l)
+		r := b.roomiest(l)
 		n := b.grant(l, r)
 		if n == 0 {
 			return
 		}
 		switch err := b.ask(l, r, n); {
-		case errors.Is(err, gpubuf.ErrOutOfMemory):
-			if b.outstanding() > 0 {
-				return // a completion will free some
+		case errors.Is(err, errNoBlock):
+			if slices.ContainsFunc(b.rails, (*rail).busy) {
+				return // the end of that will free some
 			}
-			b.stop(l, fmt.Errorf("landing %d bytes through staging blocks: %w", l.size, err))
+			b.stop(l, fmt.Errorf("landing %d bytes on %s: %w", l.size, l.dst.Device().Name(), err))
 			continue
 		case err != nil:
 			b.c.bulkLost(fmt.Errorf("bulk lane %d: posting receives: %w", r.index, err))
@@ -140,26 +146,19 @@ func (b *bulkRecv) pump() {
 	}
 }
 
-// idlest returns the lane with the most room in its window among those that may
-// bring the landing's bytes. mu is held.
-func (b *bulkRecv) idlest(l *Landing) *rail {
+// roomiest returns the lane with the most room for l among those that may bring
+// its bytes. mu is held.
+func (b *bulkRecv) roomiest(l *Landing) *rail {
 	var best *rail
 	for _, r := range b.rails {
 		if l.nic != nil && r.l.nic != l.nic {
 			continue
 		}
-		if best == nil || r.room() > best.room() {
+		if best == nil || r.room(l) > best.room(l) {
 			best = r
 		}
 	}
 	return best
-}
-
-func (b *bulkRecv) outstanding() (n uint32) {
-	for _, r := range b.rails {
-		n += r.outstanding()
-	}
-	return n
 }
 
 // grant returns how many bytes l may ask for on r now, 0 if it must wait. It
@@ -168,12 +167,10 @@ func (b *bulkRecv) outstanding() (n uint32) {
 func (b *bulkRecv) grant(l *Landing, r *rail) int64 {
 	chunk := int64(l.chunk)
 	turn := min(r.pace.turn(), int64(r.depth)*chunk)
-	slots := int64(r.depth - r.outstanding())
 	if l.staged { // a turn of two blocks keeps the pipeline full
-		slots = min(slots, int64(b.stager.free()))
 		turn = min(turn, 2*chunk)
 	}
-	room := min(r.room(), slots*chunk)
+	room := r.room(l)
 	left := l.size - l.next
 	if room < min(left, turn) {
 		return 0
@@ -192,8 +189,9 @@ func (b *bulkRecv) ask(l *Landing, r *rail, n int64) error {
 	var blocks []*gpubuf.Slice
 	q := layout(l.next, n, l.chunk)
 	if l.staged {
-		if blocks = b.stager.take(int(q.count)); len(blocks) == 0 {
-			return gpubuf.ErrOutOfMemory
+		var err error
+		if blocks, err = r.stager.take(l.dst.Device(), int(q.count)); err != nil {
+			return err
 		}
 		if len(blocks) < int(q.count) {
 			q.count, q.last = uint32(len(blocks)), q.chunk
@@ -206,7 +204,7 @@ func (b *bulkRecv) ask(l *Landing, r *rail, n int64) error {
 			s.block = blocks[i]
 		}
 		if err := b.post(r, s); err != nil {
-			b.putAll(blocks, i)
+			r.putAll(blocks[min(int(i), len(blocks)):])
 			return err
 		}
 	}
@@ -215,13 +213,6 @@ func (b *bulkRecv) ask(l *Landing, r *rail, n int64) error {
 	r.asked(int64(q.bytes()))
 	b.c.control.send(frame{typ: frameRequest, rail: r.index, id: b.lastID, token: l.token, request: q})
 	return nil
-}
-
-// putAll gives back the blocks from index i on.
-func (b *bulkRecv) putAll(blocks []*gpubuf.Slice, i uint32) {
-	for ; int(i) < len(blocks); i++ {
-		b.stager.put(blocks[i])
-	}
 }
 
 // post posts one receive, into s.block if it has one. mu is held.
@@ -259,36 +250,60 @@ func (b *bulkRecv) complete(r *rail, wc *ibverbs.WC) {
 		return
 	}
 	b.progress++
-	err = b.unstage(&s, status)
 	r.landed(int64(s.n), time.Now())
-	b.consume(&s, err)
+	switch {
+	case status != bulkData:
+		err = fmt.Errorf("request of %d bytes at offset %d: %v", s.n, s.off, status)
+	case s.landing.ended:
+	case s.block != nil:
+		if err = b.unstage(r, &s); err == nil {
+			b.pump()
+			return
+		}
+	case s.landing.nic != nil && s.landing.landed+int64(s.n) == s.landing.size:
+		err = b.flush(s.landing)
+	}
+	b.consume(r, &s, err)
 	b.pump()
 }
 
-// unstage copies a staged chunk to its destination, or has the last message to
-// device memory seen there. It gives mu up for that: only the lane's polling
-// goroutine is here, so its order holds.
-func (b *bulkRecv) unstage(s *recvSlot, status bulkStatus) error {
-	if status != bulkData {
-		return fmt.Errorf("request of %d bytes at offset %d: %v", s.n, s.off, status)
-	}
-	l := s.landing
-	last := l.nic != nil && l.landed+int64(s.n) == l.size
-	if s.block == nil && !last || l.ended {
-		return nil
+// unstage begins the copy of a staged chunk to its destination. It gives mu up
+// meanwhile: only the lane's polling goroutine is here, so its order holds.
+func (b *bulkRecv) unstage(r *rail, s *recvSlot) error {
+	u := &unstaging{
+		recvSlot:  *s,
+		blockCopy: blockCopy{slice: s.landing.dst, off: s.off, block: s.block.HostBytes()[:s.n]},
 	}
 	b.mu.Unlock()
-	defer b.mu.Lock()
-	if s.block == nil {
-		return flushWrites(l.dst.Device())
+	err := u.start()
+	b.mu.Lock()
+	if err == nil {
+		r.copies.add(u)
 	}
-	return l.dst.CopyIn(s.off, s.block.HostBytes()[:s.n])
+	return err
 }
 
-// consume books one receive that is done with. mu is held.
-func (b *bulkRecv) consume(s *recvSlot, err error) {
+// flush has the last message to device memory seen there. It gives mu up as unstage
+// does.
+func (b *bulkRecv) flush(l *Landing) error {
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	return flushWrites(l.dst.Device())
+}
+
+// unstaged takes a chunk whose copy has ended. mu is held.
+func (b *bulkRecv) unstaged(r *rail, u *unstaging, err error) {
+	b.progress++
+	b.consume(r, &u.recvSlot, err)
+	b.pump()
+}
+
+// consume books one receive of r that is done with. mu is held.
+func (b *bulkRecv) consume(r *rail, s *recvSlot, err error) {
 	l := s.landing
-	b.stager.put(s.block)
+	if s.block != nil {
+		r.stager.put(s.block)
+	}
 	l.open--
 	switch {
 	case l.ended:
@@ -352,20 +367,25 @@ func without(list []*Landing, l *Landing) []*Landing {
 }
 
 // close ends all landings with err. The lanes' queue pairs are destroyed, so
-// nothing writes to any destination.
+// nothing writes to any destination once the copies under way have ended.
 func (b *bulkRecv) close(err error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.dead == nil {
 		b.dead = err
 	}
 	for l := range b.live {
 		b.stop(l, b.dead)
 	}
+	b.mu.Unlock()
+	for _, r := range b.rails {
+		r.copies.close()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, r := range b.rails {
 		for r.outstanding() > 0 {
 			s := r.shift()
-			b.consume(&s, b.dead)
+			b.consume(r, &s, b.dead)
 		}
 	}
 }

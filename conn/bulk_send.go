@@ -14,14 +14,13 @@ type bulkSend struct {
 	c      *Conn
 	l      *Lane
 	stager stager
-	copies sync.WaitGroup // the copier goroutine
+	copies reaper[*chunk] // on their way to staging blocks; all of requests in queue
 
 	// mu is taken before Offer.mu and stager.mu. PostSend does not block.
 	mu       sync.Mutex
 	queue    []*serving // requests not answered in full, oldest first; guarded by mu
 	promised uint32     // messages that queue still owes; guarded by mu
 	dead     bool       // the lane is closed; guarded by mu
-	copying  bool       // a chunk at the head is on its way to a staging block; guarded by mu
 	slots    [bulkDepth]sendSlot
 	free     []int // slots not in use; guarded by mu
 }
@@ -31,6 +30,7 @@ type serving struct {
 	id     uint32
 	r      request
 	next   uint32 // message to send next
+	begun  uint32 // message to begin next: those from next on are in copies
 	status bulkStatus
 	offer  *Offer // nil if status is not bulkData
 }
@@ -41,19 +41,18 @@ type sendSlot struct {
 	block *gpubuf.Slice
 }
 
-// chunk is one message whose bytes must be copied to a staging block first.
+// chunk is one message whose bytes are being copied to a staging block.
 type chunk struct {
-	offer  *Offer
-	off    int64
-	length uint32
-	id     uint32
-	block  *gpubuf.Slice
+	blockCopy
+	of    *serving
+	offer *Offer
+	block *gpubuf.Slice
 }
 
-// newBulkSend makes the sending side of one of several lanes, which share the
-// Conn's quota of staging blocks: a lane never waits for another's.
-func newBulkSend(c *Conn, l *Lane, lanes int) *bulkSend {
-	b := &bulkSend{c: c, l: l, stager: stager{d: c.d, quota: max(2, c.d.cfg.StagingBlocks/lanes)}}
+// newBulkSend makes the sending side of one lane.
+func newBulkSend(c *Conn, l *Lane) *bulkSend {
+	b := &bulkSend{c: c, l: l, stager: c.d.laneStager()}
+	b.copies.mu, b.copies.ended, b.copies.after = &b.mu, b.copied, l.reap
 	for i := range b.slots {
 		b.free = append(b.free, i)
 	}
@@ -80,7 +79,7 @@ func (b *bulkSend) request(f *frame) error {
 	}
 	b.promised += r.count
 	b.queue = append(b.queue, s)
-	b.run()
+	b.pump()
 	b.mu.Unlock()
 	b.l.reap()
 	return nil
@@ -126,43 +125,91 @@ func (b *bulkSend) abort(id uint32) {
 
 func (s *serving) stop(status bulkStatus) { s.offer, s.status = nil, status }
 
-// run pumps, with a goroutine for copies where one is needed. mu is held.
-func (b *bulkSend) run() {
-	if ch := b.pump(); ch != nil {
-		b.copies.Add(1)
-		go b.copier(ch)
-	}
-}
-
-// pump posts messages until there is nothing to send, no slot, no staging
-// block, or a chunk to copy first, which it returns. mu is held.
-func (b *bulkSend) pump() *chunk {
-	for len(b.queue) > 0 && len(b.free) > 0 && !b.copying {
-		s := b.queue[0]
+// pump begins messages, and posts those that need no copy first, until there is
+// nothing to send, no slot or no staging block. A message is posted when all
+// before it are. mu is held.
+func (b *bulkSend) pump() {
+	for len(b.copies.queue) < len(b.free) {
+		s := b.unbegun()
+		if s == nil {
+			return
+		}
 		if s.offer != nil && !s.offer.read(b.c) {
 			s.stop(bulkAborted)
 		}
-		switch {
-		case s.offer == nil:
-			b.post(s, sendSlot{}, ibverbs.SGE{}, s.status)
-		case b.staged(s.offer):
-			block := b.stager.get()
-			if block == nil && len(b.free) == len(b.slots) {
-				s.offer.readDone(b.c) // no completion will ever free a block
-				s.stop(bulkFailed)
-				continue
-			}
-			if block == nil {
-				s.offer.readDone(b.c)
-				return nil
-			}
-			b.copying = true
-			return &chunk{offer: s.offer, off: int64(s.r.position(s.next)), length: s.r.length(s.next), id: s.id, block: block}
-		default:
-			b.direct(s)
+		if !b.begin(s) {
+			return
+		}
+	}
+}
+
+// begin begins the next message of s, whose offer has been noted as read. It
+// reports whether the pump may go on: not if the end of something comes first. mu
+// is held.
+func (b *bulkSend) begin(s *serving) bool {
+	o := s.offer
+	staged := o != nil && b.staged(o)
+	switch {
+	case len(b.copies.queue) > 0 && !(staged && background(o.src)):
+		if o != nil {
+			o.readDone(b.c)
+		}
+		return false
+	case o == nil:
+		b.post(s, sendSlot{}, ibverbs.SGE{}, s.status)
+	case staged:
+		return b.stage(s)
+	default:
+		b.direct(s)
+	}
+	return true
+}
+
+// unbegun returns the request whose turn it is. mu is held.
+func (b *bulkSend) unbegun() *serving {
+	for _, s := range b.queue {
+		if s.begun < s.r.count {
+			return s
 		}
 	}
 	return nil
+}
+
+// stage is begin for a message that goes through a staging block. mu is held.
+func (b *bulkSend) stage(s *serving) bool {
+	o := s.offer
+	block, err := b.stager.get(o.src.Device())
+	if err != nil {
+		o.readDone(b.c)
+		if _, out := b.stager.free(); out {
+			return false // the end of its send will free it
+		}
+		b.stop(s, o, err)
+		return true
+	}
+	ch := &chunk{of: s, offer: o, block: block, blockCopy: blockCopy{
+		slice: o.src, off: int64(s.r.position(s.begun)), block: block.HostBytes()[:s.r.length(s.begun)], out: true,
+	}}
+	if err := ch.start(); err != nil {
+		b.drop(ch)
+		b.stop(s, o, err)
+		return true
+	}
+	s.begun++
+	b.copies.add(ch)
+	return true
+}
+
+// stop has the rest of a request fail, since its source cannot be read.
+func (b *bulkSend) stop(s *serving, o *Offer, err error) {
+	b.c.d.cfg.Logger.Warn("gdrpc: cannot read an attachment", "peer", b.c.RemoteAddr(), "device", o.src.Device().Name(), "err", err)
+	s.stop(bulkFailed)
+}
+
+// drop gives back what a chunk holds. mu is held.
+func (b *bulkSend) drop(ch *chunk) {
+	b.stager.put(ch.block)
+	ch.offer.readDone(b.c)
 }
 
 // direct sends a message from the source's own memory. mu is held.
@@ -178,43 +225,28 @@ func (b *bulkSend) direct(s *serving) {
 	b.post(s, sendSlot{offer: o}, sge, bulkData)
 }
 
-// copier copies chunks to staging blocks and sends them, as long as the pump
-// finds more of them.
-func (b *bulkSend) copier(ch *chunk) {
-	defer b.copies.Done()
-	for ch != nil {
-		err := ch.offer.src.CopyOut(ch.block.HostBytes()[:ch.length], ch.off)
-		b.mu.Lock()
-		b.copying = false
-		b.copied(ch, err)
-		ch = b.pump()
-		b.mu.Unlock()
-		b.l.reap()
-	}
-}
-
-// copied sends a chunk that is in its staging block. mu is held.
+// copied sends a chunk whose copy has ended, or an empty message in its place.
+// mu is held.
 func (b *bulkSend) copied(ch *chunk, err error) {
-	if len(b.queue) == 0 { // closed
-		ch.offer.readDone(b.c)
-		b.stager.put(ch.block)
+	s := ch.of
+	if b.dead {
+		b.drop(ch)
 		return
 	}
-	s := b.queue[0] // copying kept the pump from passing it
 	var sge ibverbs.SGE
 	if err == nil {
-		sge, err = b.l.nic.regions.sge(ch.block, 0, ch.length)
+		sge, err = b.l.nic.regions.sge(ch.block, 0, uint32(len(ch.blockCopy.block)))
 	}
-	if err != nil {
-		b.c.d.cfg.Logger.Warn("gdrpc: cannot read an attachment", "peer", b.c.RemoteAddr(), "device", ch.offer.src.Device().Name(), "err", err)
-		s.stop(bulkFailed)
+	if err != nil && s.offer != nil {
+		b.stop(s, ch.offer, err)
 	}
 	if s.offer == nil { // failed, or aborted meanwhile
-		ch.offer.readDone(b.c)
-		b.stager.put(ch.block)
-		return
+		b.drop(ch)
+		b.post(s, sendSlot{}, ibverbs.SGE{}, s.status)
+	} else {
+		b.post(s, sendSlot{offer: ch.offer, block: ch.block}, sge, bulkData)
 	}
-	b.post(s, sendSlot{offer: ch.offer, block: ch.block}, sge, bulkData)
+	b.pump()
 }
 
 // post sends the next message of s. It takes the slot's content over. mu is
@@ -229,7 +261,9 @@ func (b *bulkSend) post(s *serving, slot sendSlot, sge ibverbs.SGE, status bulkS
 	}
 	b.c.stats.bytesServed.Add(uint64(sge.Length))
 	b.promised--
-	if s.next++; s.next == s.r.count {
+	s.next++
+	s.begun = max(s.begun, s.next)
+	if s.next == s.r.count {
 		b.queue = append(b.queue[:0], b.queue[1:]...)
 	}
 }
@@ -254,17 +288,17 @@ func (b *bulkSend) complete(wc *ibverbs.WC) {
 	b.c.stats.sends.Add(1)
 	b.mu.Lock()
 	b.finish(int(wc.WRID))
-	b.run()
+	b.pump()
 	b.mu.Unlock()
 }
 
-// close gives back what outstanding sends held. The lane's queue pair is
-// destroyed, so nothing reads any source.
+// close gives back what copies and outstanding sends held. The lane's queue pair
+// is destroyed, so nothing reads any source once the copies have ended.
 func (b *bulkSend) close() {
 	b.mu.Lock()
 	b.dead, b.queue, b.promised = true, nil, 0
 	b.mu.Unlock()
-	b.copies.Wait()
+	b.copies.close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, s := range b.slots {

@@ -47,12 +47,16 @@ type Config struct {
 
 	// StagingBlock is the size in bytes of the host blocks through which
 	// attachments go to and from device memory; a power of two from 4 KiB
-	// to 8 MiB. Default 256 KiB.
+	// to 8 MiB. Default 1 MiB. A device with pinned memory
+	// (gpubuf.PinnedDevice) has its blocks there. Where the two sides
+	// differ, chunks have the size of the smaller block.
 	StagingBlock int
 
-	// StagingBlocks is how many staging blocks one Conn may hold at a
-	// time for each direction, at least 2. Default 8. They are taken on demand and given
-	// back when idle.
+	// StagingBlocks is how many staging blocks one bulk lane may hold at a
+	// time for each direction, at least 2: as many copies can be under way.
+	// Default 4. They are taken on demand and given back to the Domain when
+	// idle, which keeps pinned memory for as long as a Conn that has used it
+	// is open.
 	StagingBlocks int
 
 	// MaxOffers bounds the offers open on one Conn. Default 65536.
@@ -106,8 +110,8 @@ const (
 
 // withDefaults returns a copy with every default filled in.
 func (c Config) withDefaults() Config {
-	setDefault(&c.StagingBlock, 256<<10)
-	setDefault(&c.StagingBlocks, 8)
+	setDefault(&c.StagingBlock, 1<<20)
+	setDefault(&c.StagingBlocks, 4)
 	setDefault(&c.MaxOffers, 65536)
 	setDefault(&c.LandingTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, 5*time.Second)

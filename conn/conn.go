@@ -45,6 +45,8 @@ type Conn struct {
 	gdrpc atomic.Bool // the peer is gdrpc
 	stats counters
 
+	pinned pinnedKeeper
+
 	ending endings
 }
 
@@ -129,6 +131,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
 		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc,
 		offers: offers{limit: d.cfg.MaxOffers},
+		pinned: pinnedKeeper{d: d},
 		ending: newEndings(),
 	}
 	if s.Mode == ModeVerbs {
@@ -200,7 +203,7 @@ func (c *Conn) startLanes(s Setup) {
 	c.control = newControl(c, s.Control, s.Peer)
 	c.recv = newBulkRecv(c, s.Bulk)
 	for _, l := range s.Bulk {
-		c.send = append(c.send, newBulkSend(c, l, len(s.Bulk)))
+		c.send = append(c.send, newBulkSend(c, l))
 	}
 	if c.eager != nil {
 		c.lanes = append(c.lanes, c.eager.l)

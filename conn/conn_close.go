@@ -76,6 +76,7 @@ func (c *Conn) Close() error {
 	err := net.ErrClosed
 	if c.ending.closed.set(err) {
 		err = c.stream.Close()
+		c.pinned.close()
 		c.finish()
 	} else {
 		err = nil
@@ -196,6 +197,7 @@ func (c *Conn) finish() {
 // finishLanes is the one goroutine that takes a Conn apart.
 func (c *Conn) finishLanes() {
 	defer close(c.ending.done)
+	c.pinned.close()
 	if err := c.ending.failed.get(); err != nil {
 		c.d.cfg.Logger.Warn("gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
 		c.stream.Close()

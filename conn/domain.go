@@ -25,10 +25,12 @@ const (
 // configuration. A dialer and a listener may share one.
 type Domain struct {
 	cfg    Config
-	soft   *nic         // what lanes over TCP run on
-	nics   []*nic       // what mode verbs runs on; those of Config.NICs that could be opened
-	noNICs error        // why nics is empty; nil if it is not
-	blocks *gpubuf.Pool // host memory: staging blocks, lanes' own blocks
+	soft   *nic          // what lanes over TCP run on
+	nics   []*nic        // what mode verbs runs on; those of Config.NICs that could be opened
+	noNICs error         // why nics is empty; nil if it is not
+	host   gpubuf.Device // of blocks
+	blocks *gpubuf.Pool  // host memory: staging blocks, lanes' own blocks
+	pinned pinnedPools   // staging blocks for devices that copy in the background
 
 	ipc ipcDomain
 
@@ -69,7 +71,8 @@ func (d *Domain) open() (err error) {
 	if err := d.openNICs(); err != nil {
 		return err
 	}
-	d.blocks, err = gpubuf.NewPool(gpubuf.Config{Device: host.New(), Limit: 16 << 30, RegionSize: 64 << 20, ReplyReserve: -1})
+	d.host = host.New()
+	d.blocks, err = gpubuf.NewPool(gpubuf.Config{Device: d.host, Limit: stagingLimit, RegionSize: 64 << 20, ReplyReserve: -1})
 	return err
 }
 

@@ -72,7 +72,7 @@ func newEager(c *Conn, l *Lane) (*eager, error) {
 		return nil, err
 	}
 	e := &eager{
-		c: c, l: l, heads: heads, head: len(Token{}), stager: stager{d: c.d, quota: eagerDepth}, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
+		c: c, l: l, heads: heads, head: len(Token{}), stager: stager{d: c.d, size: min(eagerMost, c.d.cfg.StagingBlock), quota: eagerDepth}, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
 		held: make(map[Token]pushed), waiting: make(map[Token]*Landing),
 	}
 	if c.sums != nil {
@@ -148,10 +148,11 @@ func (e *eager) source(o *Offer, slot *sendSlot) (ibverbs.SGE, error) {
 	if int(o.size) > e.c.d.cfg.StagingBlock {
 		return ibverbs.SGE{}, errStaged
 	}
-	if slot.block = e.stager.get(); slot.block == nil {
-		return ibverbs.SGE{}, gpubuf.ErrOutOfMemory
+	var err error
+	if slot.block, err = e.stager.get(o.src.Device()); err != nil {
+		return ibverbs.SGE{}, err
 	}
-	if err := o.src.CopyOut(slot.block.HostBytes()[:o.size], 0); err != nil {
+	if err = o.src.CopyOut(slot.block.HostBytes()[:o.size], 0); err != nil {
 		return ibverbs.SGE{}, err
 	}
 	return e.l.nic.regions.sge(slot.block, 0, uint32(o.size))

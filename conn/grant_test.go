@@ -16,7 +16,7 @@ func TestGrant(t *testing.T) {
 			for _, quota := range []int{0, 2, 8} { // staging blocks; 0: not staged
 				for _, size := range sizes {
 					t.Run(fmt.Sprintf("%d of %d, depth %d, quota %d", size, chunk, depth, quota), func(t *testing.T) {
-						grantAll(t, &rail{depth: depth}, quota, &Landing{size: size, chunk: chunk, staged: quota > 0})
+						grantAll(t, &rail{depth: depth, stager: stager{quota: quota}}, quota, &Landing{size: size, chunk: chunk, staged: quota > 0})
 					})
 				}
 			}
@@ -25,7 +25,7 @@ func TestGrant(t *testing.T) {
 }
 
 func grantAll(t *testing.T, r *rail, quota int, l *Landing) {
-	b := &bulkRecv{stager: stager{quota: quota}}
+	b := new(bulkRecv)
 	for l.next < l.size {
 		n := b.grant(l, r)
 		require.Positive(t, n, "at %d", l.next)

@@ -88,6 +88,11 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 	if err := l.checkRequired(flags); err != nil {
 		return err
 	}
+	if l.staged && l.begin == nil {
+		if err := c.pinned.keep(l.dst.Device()); err != nil {
+			return err
+		}
+	}
 	if e := l.dst.Event(); e != nil {
 		return c.recv.await(l, e, flags)
 	}

@@ -13,7 +13,7 @@ import (
 func BenchmarkLanding(b *testing.B) {
 	for _, size := range []int{64 << 10, 1 << 20, 64 << 20} {
 		b.Run(fmt.Sprintf("bare/%dKiB", size>>10), func(b *testing.B) { benchBare(b, size) })
-		for _, kinds := range [][2]string{{"host", "host"}, {"emu", "emu"}} {
+		for _, kinds := range [][2]string{{"host", "host"}, {"emu", "emu"}, {"async", "async"}} {
 			b.Run(fmt.Sprintf("soft/%s-%s/%dKiB", kinds[0], kinds[1], size>>10), func(b *testing.B) {
 				benchLanding(b, kinds, size)
 			})

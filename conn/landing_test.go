@@ -12,7 +12,7 @@ import (
 func TestLandingSizes(t *testing.T) {
 	sizes := []int{0, 1, 255, 256, 257, 4095, 4096, 65537, 256 << 10, 256<<10 + 1, 1<<20 + 257, 5<<20 - 1, 21<<20 + 4321}
 	for _, p := range pairs {
-		for _, kinds := range [][2]string{{"host", "host"}, {"emu", "emu"}, {"host", "emu"}, {"emu", "host"}} {
+		for _, kinds := range [][2]string{{"host", "host"}, {"emu", "emu"}, {"host", "emu"}, {"emu", "host"}, {"async", "async"}, {"async", "host"}, {"host", "async"}} {
 			t.Run(fmt.Sprintf("%s/%s to %s", p.name, kinds[0], kinds[1]), func(t *testing.T) {
 				src, dst := newPool(t, kinds[0]), newPool(t, kinds[1])
 				client, server := p.make(t, quiet())
@@ -58,9 +58,15 @@ func TestLandingUnknownToken(t *testing.T) {
 }
 
 func TestLandingCancel(t *testing.T) {
+	for _, kind := range []string{"emu", "async"} {
+		t.Run(kind, func(t *testing.T) { testLandingCancel(t, kind) })
+	}
+}
+
+func testLandingCancel(t *testing.T, kind string) {
 	for _, p := range pairs {
 		t.Run(p.name, func(t *testing.T) {
-			pool := newPool(t, "emu")
+			pool := newPool(t, kind)
 			client, server := p.make(t, quiet())
 			greet(t, client, server)
 			s, want := filled(t, pool, 30<<20, 1)

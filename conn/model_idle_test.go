@@ -24,8 +24,12 @@ func idleFaults(c, peer *Conn) (faults []string) {
 	check("landings: live", len(r.live), 0)
 	check("landings: waiting", len(r.waiting), 0)
 	check("landings: wanted", len(r.wanted), 0)
-	check("landings: staging blocks", r.stager.held, 0)
 	for _, rail := range r.rails {
+		check("landings: staging blocks", rail.stager.held, 0)
+		check("landings: copies", len(rail.copies.queue), 0)
+		if rail.copies.running {
+			faults = append(faults, "landings: a goroutine waits for copies")
+		}
 		check("receives outstanding", int(rail.outstanding()), 0)
 		check("bytes in flight", int(rail.flight), 0)
 	}
@@ -37,6 +41,10 @@ func idleFaults(c, peer *Conn) (faults []string) {
 		check("messages promised", int(s.promised), 0)
 		check("free send slots", len(s.free), len(s.slots))
 		check("staging blocks", s.stager.held, 0)
+		check("copies", len(s.copies.queue), 0)
+		if s.copies.running {
+			faults = append(faults, "a goroutine waits for copies")
+		}
 		s.mu.Unlock()
 	}
 	for i, l := range c.lanes {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -44,23 +45,85 @@ func (d *bookedMemory) CRC32C(p gpubuf.DevicePtr, n int64) (uint32, error) {
 	return d.Device.(gpubuf.Summer).CRC32C(p, n)
 }
 
+// bookedPinned is such a device with background copies. Their time is that of the
+// device below, whose findings are the ledger's.
+type bookedPinned struct {
+	bookedMemory
+	below gpubuf.PinnedDevice
+}
+
+// Pinned implements gpubuf.PinnedDevice.
+func (d *bookedPinned) Pinned() gpubuf.Device { return d.below.Pinned() }
+
+// StartCopyIn implements gpubuf.PinnedDevice.
+func (d *bookedPinned) StartCopyIn(dst gpubuf.DevicePtr, src []byte) (gpubuf.Copy, error) {
+	return d.book(rangeOf(uint64(dst), int64(len(src))), rangeOfBytes(src), func() (gpubuf.Copy, error) { return d.below.StartCopyIn(dst, src) })
+}
+
+// StartCopyOut implements gpubuf.PinnedDevice.
+func (d *bookedPinned) StartCopyOut(dst []byte, src gpubuf.DevicePtr) (gpubuf.Copy, error) {
+	return d.book(rangeOfBytes(dst), rangeOf(uint64(src), int64(len(dst))), func() (gpubuf.Copy, error) { return d.below.StartCopyOut(dst, src) })
+}
+
+func (d *bookedPinned) book(to, from modelRange, start func() (gpubuf.Copy, error)) (gpubuf.Copy, error) {
+	c := &bookedCopy{ledger: d.ledger}
+	c.to = d.ledger.begin(to, true, "the destination of a background copy")
+	c.from = d.ledger.begin(from, false, "the source of a background copy")
+	var err error
+	if c.Copy, err = start(); err != nil {
+		c.end()
+		return nil, err
+	}
+	return c, nil
+}
+
+// bookedCopy ends its uses when it has been waited for.
+type bookedCopy struct {
+	gpubuf.Copy
+	ledger   *modelLedger
+	to, from *modelUse
+}
+
+// Wait implements gpubuf.Copy.
+func (c *bookedCopy) Wait() error {
+	defer c.end()
+	return c.Copy.Wait()
+}
+
+func (c *bookedCopy) end() {
+	c.ledger.end(c.to)
+	c.ledger.end(c.from)
+}
+
+func rangeOfBytes(b []byte) modelRange {
+	return rangeOf(uint64(reflect.ValueOf(b).Pointer()), int64(len(b)))
+}
+
 // modelPool is memory of one kind of one side.
 type modelPool struct {
 	*gpubuf.Pool
 	below, booked gpubuf.Device
 }
 
-func newModelPool(kind string, l *modelLedger, delay *modelDelay) (*modelPool, error) {
+func newModelPool(kind string, l *modelLedger, delay *modelDelay, seed uint64) (*modelPool, error) {
 	p := &modelPool{below: host.New()}
-	if kind == "emu" {
-		d, err := emu.New(nil)
-		if err != nil {
-			return nil, err
-		}
-		p.below = d
-	}
-	p.booked = &bookedMemory{Device: p.below, ledger: l, delay: delay}
 	var err error
+	switch kind {
+	case "emu":
+		p.below, err = emu.New(nil)
+	case "async":
+		misuse := func(err error) { l.fault("%v", err) }
+		var d *emu.AsyncDevice
+		d, err = emu.NewAsync(nil, &emu.AsyncConfig{Delay: delay.most, Seed: seed, Misuse: misuse})
+		p.below = d
+		p.booked = &bookedPinned{bookedMemory: bookedMemory{Device: d, ledger: l, delay: delay}, below: d}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.booked == nil {
+		p.booked = &bookedMemory{Device: p.below, ledger: l, delay: delay}
+	}
 	p.Pool, err = gpubuf.NewPool(gpubuf.Config{Device: p.booked, RegionSize: 16 << 20, Limit: 1 << 30, ReplyReserve: -1})
 	return p, err
 }

@@ -167,7 +167,7 @@ func soonish(r *modelRand) time.Duration {
 
 func (p *modelPlan) planMove(r *modelRand, big bool) modelMove {
 	m := modelMove{
-		at: soonish(r), from: r.n(2), size: planSize(r, big), src: pick(r, "host", "emu"), push: r.one(2),
+		at: soonish(r), from: r.n(2), size: planSize(r, big), src: pick(r, "host", "emu", "async"), push: r.one(2),
 		end: pick(r, endAfter, endAfter, endWithdraw, endRelease, endLease), endAt: soonish(r),
 	}
 	if r.one(4) {
@@ -191,7 +191,7 @@ func planSize(r *modelRand, big bool) int64 {
 }
 
 func (p *modelPlan) planLand(r *modelRand, size int64) modelLand {
-	l := modelLand{at: soonish(r), link: r.n(len(p.links)), dst: pick(r, "host", "emu"), bogus: r.one(20)}
+	l := modelLand{at: soonish(r), link: r.n(len(p.links)), dst: pick(r, "host", "emu", "async"), bogus: r.one(20)}
 	if r.one(10) {
 		l.delta = int64(r.n(2000)) - 1000
 		l.delta = max(l.delta, -size)

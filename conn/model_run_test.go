@@ -85,7 +85,7 @@ func (r *modelRun) openSide(side int) (*modelSide, error) {
 	}
 	for kind := range pools {
 		delay := &modelDelay{rng: r.plan.rng, most: r.plan.copyDelay}
-		if s.pools[kind], err = newModelPool(kind, r.ledger, delay); err != nil {
+		if s.pools[kind], err = newModelPool(kind, r.ledger, delay, r.plan.seed); err != nil {
 			return nil, err
 		}
 	}

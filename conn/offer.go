@@ -212,7 +212,12 @@ func (c *Conn) AddOffer(o *Offer) error {
 	if err := c.Offload(); err != nil {
 		return err
 	}
-	c.Flags(o) // so that its region is registered here too, wherever its descriptor was made
+	flags := c.Flags(o) // so that its region is registered here too, wherever its descriptor was made
+	if flags&OfferStaged != 0 && c.ipc.reason() != nil {
+		if err := c.pinned.keep(o.src.Device()); err != nil {
+			return err
+		}
+	}
 	added, err := c.offers.add(o)
 	if err != nil || !added {
 		return err

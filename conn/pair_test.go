@@ -192,11 +192,22 @@ var pools = map[string]func(t testing.TB) gpubuf.Device{
 		require.NoError(t, err)
 		return d
 	},
+	"async": func(t testing.TB) gpubuf.Device {
+		d, err := emu.NewAsync(nil, &emu.AsyncConfig{Delay: 100 * time.Microsecond})
+		require.NoError(t, err)
+		return d
+	},
 }
 
 func newPool(t testing.TB, kind string) *gpubuf.Pool {
 	t.Helper()
-	dev := pools[kind](t)
+	return poolOf(t, pools[kind](t))
+}
+
+// poolOf returns a pool of dev, which it closes. A Conn that stages for a device
+// with pinned memory must be made later, so that it is closed before.
+func poolOf(t testing.TB, dev gpubuf.Device) *gpubuf.Pool {
+	t.Helper()
 	p, err := gpubuf.NewPool(gpubuf.Config{Device: dev})
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -9,11 +9,15 @@ import (
 )
 
 // rail is the receiving side of one bulk lane: the receives that are posted, in
-// order, and the window. bulkRecv.mu guards it.
+// order, the staging blocks and the window. bulkRecv.mu guards it, but for the
+// stager, which guards itself.
 type rail struct {
 	index uint8
 	l     *Lane
 	depth uint32 // receives outstanding at most: ours, and the peer's
+
+	stager stager
+	copies reaper[*unstaging] // of chunks to their destination
 
 	posted [bulkDepth]recvSlot
 	head   uint32 // sequence number of the oldest posted receive
@@ -31,10 +35,37 @@ type recvSlot struct {
 	block   *gpubuf.Slice // staging block; nil if the receive points into dst
 }
 
+// unstaging is a chunk on its way from its staging block to its destination.
+type unstaging struct {
+	blockCopy
+	recvSlot
+}
+
 func (r *rail) outstanding() uint32 { return r.tail - r.head }
 
-// room returns how many bytes may be asked for.
-func (r *rail) room() int64 { return r.pace.window() - r.flight }
+// room returns how many bytes of l may be asked for: what the window, the
+// receive queue and, if they must be staged, the free blocks allow.
+func (r *rail) room(l *Landing) int64 {
+	slots := int64(r.depth - r.outstanding())
+	if l.staged {
+		free, _ := r.stager.free()
+		slots = min(slots, int64(free))
+	}
+	return min(r.pace.window()-r.flight, slots*int64(l.chunk))
+}
+
+// busy says whether something is under way that will free a receive or a block.
+func (r *rail) busy() bool {
+	_, out := r.stager.free()
+	return out || r.outstanding() > 0
+}
+
+// putAll gives blocks back that no receive names.
+func (r *rail) putAll(blocks []*gpubuf.Slice) {
+	for _, b := range blocks {
+		r.stager.put(b)
+	}
+}
 
 func (r *rail) push(s recvSlot) {
 	r.posted[r.tail%bulkDepth] = s

@@ -2,52 +2,62 @@ package conn
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 )
 
-// stager hands out the staging blocks of one Conn in one direction: host memory
+// stagingLimit bounds a domain's staging memory of one kind: ordinary, or pinned
+// for one device.
+const stagingLimit = 16 << 30
+
+// errNoBlock says why there is no staging block now.
+var errNoBlock = errors.New("no staging block")
+
+// stager hands out the staging blocks of one lane in one direction: host memory
 // through which attachments go to and from devices that the NIC, or TCP, cannot
-// reach. The quota bounds what one Conn can hold of the domain.
+// reach. The quota bounds what one lane can hold of the domain, so that no lane
+// waits for another's blocks.
 type stager struct {
 	d     *Domain
+	size  int // bytes of a block
 	quota int
 
 	mu   sync.Mutex
 	held int // blocks handed out; guarded by mu
 }
 
-// get returns a block, or nil if the quota is used up or the domain has no
-// memory for one. It does not wait: the holder of a block calls put and then
-// tries again.
-func (s *stager) get() *gpubuf.Slice {
-	s.mu.Lock()
-	if s.held >= s.quota {
-		s.mu.Unlock()
-		return nil
+// get returns a block for copies to or from dev, or fails with errNoBlock if the
+// quota is used up or the domain has no memory. It does not wait: the holder of a
+// block calls put and then tries again.
+func (s *stager) get(dev gpubuf.Device) (*gpubuf.Slice, error) {
+	if !s.hold() {
+		return nil, fmt.Errorf("%w: all %d of the lane are in use", errNoBlock, s.quota)
 	}
-	s.held++
-	s.mu.Unlock()
-	b, err := s.d.hostBlock(s.d.cfg.StagingBlock)
+	b, err := s.d.stagingBlock(dev, s.size)
 	if err != nil {
 		s.unhold()
-		return nil
+		return nil, fmt.Errorf("%w: %w", errNoBlock, err)
 	}
-	return b
+	return b, nil
 }
 
-// take returns up to n blocks.
-func (s *stager) take(n int) []*gpubuf.Slice {
+// take returns from one to n blocks.
+func (s *stager) take(dev gpubuf.Device, n int) ([]*gpubuf.Slice, error) {
 	var blocks []*gpubuf.Slice
 	for len(blocks) < n {
-		b := s.get()
-		if b == nil {
+		b, err := s.get(dev)
+		if err != nil && len(blocks) == 0 {
+			return nil, err
+		}
+		if err != nil {
 			break
 		}
 		blocks = append(blocks, b)
 	}
-	return blocks
+	return blocks, nil
 }
 
 // put takes a block back. A nil block is none.
@@ -55,8 +65,20 @@ func (s *stager) put(b *gpubuf.Slice) {
 	if b == nil {
 		return
 	}
-	b.Free()
+	if err := s.d.putBlock(b); err != nil {
+		s.d.cfg.Logger.Error("gdrpc: staging", "err", err)
+	}
 	s.unhold()
+}
+
+func (s *stager) hold() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held >= s.quota {
+		return false
+	}
+	s.held++
+	return true
 }
 
 func (s *stager) unhold() {
@@ -65,11 +87,35 @@ func (s *stager) unhold() {
 	s.mu.Unlock()
 }
 
-// free returns how many blocks get could return.
-func (s *stager) free() int {
+// free returns how many blocks get could return, and whether some are out.
+func (s *stager) free() (n int, out bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.quota - s.held
+	return s.quota - s.held, s.held > 0
+}
+
+// laneStager is that of a bulk lane.
+func (d *Domain) laneStager() stager {
+	return stager{d: d, size: d.cfg.StagingBlock, quota: d.cfg.StagingBlocks}
+}
+
+// stagingBlock takes a block for copies to or from dev: pinned memory if it has
+// some.
+func (d *Domain) stagingBlock(dev gpubuf.Device, size int) (*gpubuf.Slice, error) {
+	if pinned, ok := dev.(gpubuf.PinnedDevice); ok {
+		return d.pinned.block(pinned, size)
+	}
+	return d.hostBlock(size)
+}
+
+// putBlock undoes stagingBlock.
+func (d *Domain) putBlock(b *gpubuf.Slice) error {
+	memory := b.Device()
+	b.Free()
+	if memory == d.host {
+		return nil
+	}
+	return d.pinned.leave(memory)
 }
 
 // hostBlock takes host memory of the domain without waiting.
