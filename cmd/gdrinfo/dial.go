@@ -9,6 +9,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
+	"github.com/gdrpc/gdrpc/ibverbs"
 )
 
 // answer is what a server is found to be. docs/gdrinfo.md has the meaning of
@@ -28,19 +29,19 @@ type answer struct {
 	Error     string `json:"error"`
 }
 
-// ask dials a server as any client does, and reports what was negotiated. cfg is
-// nil without TLS.
-func ask(ctx context.Context, addr string, cfg *tls.Config) answer {
+// ask dials a server as a client with these NICs does, and reports what was
+// negotiated. cfg is nil without TLS.
+func ask(ctx context.Context, addr string, cfg *tls.Config, nics []ibverbs.Device) answer {
 	a := answer{Version: reportVersion, Address: addr}
-	if err := a.dial(ctx, cfg); err != nil {
+	if err := a.dial(ctx, cfg, nics); err != nil {
 		a.Error = err.Error()
 	}
 	return a
 }
 
-func (a *answer) dial(ctx context.Context, cfg *tls.Config) error {
-	quiet := conn.Config{Logger: slog.New(slog.DiscardHandler)} // the report says it all
-	d, err := dialer.New(&dialer.Config{TLS: cfg, Conn: quiet})
+func (a *answer) dial(ctx context.Context, cfg *tls.Config, nics []ibverbs.Device) error {
+	quiet := slog.New(slog.DiscardHandler) // the report says it all
+	d, err := dialer.New(&dialer.Config{TLS: cfg, Conn: conn.Config{NICs: nics, Logger: quiet}})
 	if err != nil {
 		return err
 	}
@@ -61,6 +62,8 @@ func (a *answer) dial(ctx context.Context, cfg *tls.Config) error {
 // bestPath is the best path that attachments can take in a mode.
 func bestPath(m conn.Mode) conn.Path {
 	switch m {
+	case conn.ModeVerbs:
+		return conn.PathGDR // where the NICs reach the attachment's memory
 	case conn.ModeSoftJoined, conn.ModeSoftShared:
 		return conn.PathSoft
 	}

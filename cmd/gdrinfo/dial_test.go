@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/soft/fabric"
 	"github.com/gdrpc/gdrpc/internal/handshake/tlstest"
 	"github.com/gdrpc/gdrpc/listener"
 	"github.com/stretchr/testify/require"
@@ -42,10 +44,15 @@ func tcp(t *testing.T) net.Listener {
 	return l
 }
 
+// noRDMA is a machine as far as dialling looks at it.
+func noRDMA() sources {
+	return sources{verbs: func() ([]ibverbs.Device, error) { return nil, ibverbs.ErrNoDevice }}
+}
+
 // asked is gdrinfo -json ADDRESS.
 func asked(t *testing.T, trust *tls.Config, args ...string) (int, answer) {
 	t.Helper()
-	code, stdout, stderr := run(t, sources{}, trust, append([]string{"-json"}, args...)...)
+	code, stdout, stderr := run(t, noRDMA(), trust, append([]string{"-json"}, args...)...)
 	require.Empty(t, stderr)
 	requireNoNull(t, stdout)
 	var a answer
@@ -62,7 +69,7 @@ func TestServerJoined(t *testing.T) {
 		Reason: a.Reason, Offload: a.Offload, // in conn's words
 	}, a)
 
-	code, text, _ := run(t, sources{}, nil, addr)
+	code, text, _ := run(t, noRDMA(), nil, addr)
 	require.Equal(t, exitOK, code)
 	require.Regexp(t, `(?m)^  server +gdrpc$`, text)
 	require.Regexp(t, `(?m)^  mode +soft-joined$`, text)
@@ -73,6 +80,23 @@ func TestServerShared(t *testing.T) {
 	require.Equal(t, exitOK, code)
 	require.Equal(t, [4]string{"soft-shared", "soft", "soft", ""}, [4]string{a.Mode, a.Path, a.Provider, a.TLS})
 	require.NotEmpty(t, a.Reason)
+}
+
+// TestServerVerbs: both sides have a NIC, on the same network.
+func TestServerVerbs(t *testing.T) {
+	f := fabric.New()
+	nic := func(name, addr string) []ibverbs.Device {
+		return []ibverbs.Device{f.NewDevice(fabric.Config{Name: name, Ports: []fabric.Port{fabric.RoCE(addr, "eth0")}})}
+	}
+	l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: conn.Config{NICs: nic("mlx5_1", "10.0.0.2"), Logger: slog.New(slog.DiscardHandler)}})
+	require.NoError(t, err)
+	addr := serve(t, l)
+	s := noRDMA()
+	s.verbs = func() ([]ibverbs.Device, error) { return nic("mlx5_0", "10.0.0.1"), nil }
+	code, stdout, stderr := run(t, s, nil, addr)
+	require.Equal(t, exitOK, code, stderr)
+	require.Regexp(t, `(?m)^  mode +verbs$`, stdout)
+	require.Regexp(t, `(?m)^  best path +gdr$`, stdout)
 }
 
 func TestServerTLS(t *testing.T) {
@@ -98,7 +122,7 @@ func TestServerStock(t *testing.T) {
 	require.NotEmpty(t, a.Reason)
 	require.NotEmpty(t, a.Offload)
 
-	code, text, _ := run(t, sources{}, nil, addr)
+	code, text, _ := run(t, noRDMA(), nil, addr)
 	require.Equal(t, exitPlain, code)
 	require.Regexp(t, `(?m)^  server +not gdrpc, or gdrpc without lanes$`, text)
 }
@@ -112,7 +136,7 @@ func TestServerDead(t *testing.T) {
 	require.Equal(t, answer{Version: 1, Address: addr, Error: a.Error}, a)
 	require.Contains(t, a.Error, "refused")
 
-	code, text, _ := run(t, sources{}, nil, addr)
+	code, text, _ := run(t, noRDMA(), nil, addr)
 	require.Equal(t, exitUnreachable, code)
 	require.Regexp(t, `(?m)^  server +unreachable$`, text)
 }

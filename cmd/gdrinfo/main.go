@@ -66,7 +66,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer, s sou
 	if o.address == "" {
 		err = machine(o, stdout, s)
 	} else {
-		code, err = server(ctx, o, stdout, trust)
+		code, err = server(ctx, o, stdout, s, trust)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "gdrinfo:", err)
@@ -119,13 +119,17 @@ func machine(o options, w io.Writer, s sources) error {
 	return r.text(w)
 }
 
-func server(ctx context.Context, o options, w io.Writer, trust *tls.Config) (int, error) {
+func server(ctx context.Context, o options, w io.Writer, s sources, trust *tls.Config) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if !o.tls {
 		trust = nil
 	}
-	a := ask(ctx, o.address, trust)
+	nics, err := s.verbs()
+	if err != nil {
+		nics = nil // a machine without RDMA, as the report without an ADDRESS tells
+	}
+	a := ask(ctx, o.address, trust, nics)
 	if o.json {
 		return a.exit(), writeJSON(w, a)
 	}

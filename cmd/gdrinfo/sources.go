@@ -34,7 +34,7 @@ func thisMachine() sources {
 		verbs:   verbsDevices,
 		memlock: memlock,
 		ipc:     probeIPC,
-		best:    conn.PathSoft,
+		best:    conn.PathGDR,
 	}
 }
 
