@@ -39,16 +39,31 @@ func testReadDeadlineMoved(p *pair) {
 func testReadDeadlineExtended(p *pair) {
 	b := make([]byte, 16)
 	for _, later := range []time.Time{time.Now().Add(time.Hour), {}} {
-		require.NoError(p, p.server.SetReadDeadline(time.Now().Add(10*still)))
-		first := time.After(11 * still)
-		read := p.startRead(p.server, b)
-		p.blocked(read)
-		require.NoError(p, p.server.SetReadDeadline(later))
-		<-first
-		p.blocked(read)
+		read := p.outlives(p.server.SetReadDeadline, later, func() <-chan result { return p.startRead(p.server, b) })
 		_, err := p.client.Write([]byte("x"))
 		require.NoError(p, err)
 		p.requireSent(1, read)
+	}
+}
+
+// outlives starts a call that blocks, moves its deadline to later, and holds it
+// to blocking on when the first deadline passes. On a machine too slow for that
+// it tries again with more time.
+func (p *pair) outlives(set func(time.Time) error, later time.Time, start func() <-chan result) <-chan result {
+	p.Helper()
+	for wait := 10 * still; ; wait *= 2 {
+		first := time.Now().Add(wait)
+		require.NoError(p, set(first))
+		call := start()
+		<-time.After(wait / 10) // it blocks by now, as a rule
+		require.NoError(p, set(later))
+		if time.Now().Before(first) {
+			<-time.After(time.Until(first))
+			p.blocked(call)
+			return call
+		}
+		require.NoError(p, set(longAgo))
+		<-call
 	}
 }
 
@@ -102,13 +117,7 @@ func testWriteDeadlineMoved(p *pair) {
 		p.requireTimeout("write", r.err)
 		require.Less(p, r.n, unread)
 	}
-	require.NoError(p, p.client.SetWriteDeadline(time.Now().Add(10*still)))
-	first := time.After(11 * still)
-	write := p.startWrite(p.client, make([]byte, unread))
-	p.blocked(write)
-	require.NoError(p, p.client.SetWriteDeadline(time.Time{}))
-	<-first
-	p.blocked(write)
+	p.outlives(p.client.SetWriteDeadline, time.Time{}, func() <-chan result { return p.startWrite(p.client, make([]byte, unread)) })
 }
 
 // testWriteDeadlineCount has the peer get exactly the bytes that interrupted
