@@ -50,8 +50,8 @@ type busyResult struct {
 }
 
 func measureBusy(ctx context.Context, o options) (res *busyResult, err error) {
-	err = withServer(ctx, func(to addresses) error {
-		c, err := newClient(ctx, to)
+	err = withServer(ctx, staging{}, func(to addresses) error {
+		c, err := newClient(ctx, to, "")
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,8 @@ type client struct {
 	mem               *memory
 	tcpAddr, hostAddr string
 
+	deviceAddr, pipeAddr string // of a server with a device
+
 	host, emu, plain, stock perfpb.PerfClient
 	shared                  perfpb.PerfClient // to host's server, by shared memory
 	half                    perfpb.PerfClient // stock gRPC to gdrpc's server
@@ -24,12 +26,12 @@ type client struct {
 	closers []func() // undo everything, last first
 }
 
-func newClient(ctx context.Context, to addresses) (*client, error) {
-	mem, err := newMemory()
+func newClient(ctx context.Context, to addresses, device string) (*client, error) {
+	mem, err := newMemory(device)
 	if err != nil {
 		return nil, err
 	}
-	c := &client{mem: mem, tcpAddr: to.TCP, hostAddr: to.Host, closers: []func(){func() { mem.close() }}}
+	c := &client{mem: mem, tcpAddr: to.TCP, hostAddr: to.Host, deviceAddr: to.Device, pipeAddr: to.Pipe, closers: []func(){func() { mem.close() }}}
 	lanes, err := dialer.New(&dialer.Config{Conn: conn.Config{NoIPC: true}})
 	if err != nil {
 		c.close()

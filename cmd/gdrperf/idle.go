@@ -41,7 +41,7 @@ type idler struct {
 }
 
 func measureIdle(ctx context.Context, to addresses, o options) (*idleResult, error) {
-	mem, err := newMemory()
+	mem, err := newMemory("")
 	if err != nil {
 		return nil, err
 	}

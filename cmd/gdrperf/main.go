@@ -1,7 +1,11 @@
 // Command gdrperf measures gdrpc between two processes of this host, beside a
 // bare TCP socket, a copy in memory and stock gRPC doing the same.
 //
-//	gdrperf [-rounds N] [-warmups N] [-only bulk,ipc,busy,call,idle] [-idle D] [-conns N] [-json]
+//	gdrperf [-rounds N] [-warmups N] [-only bulk,ipc,staged,busy,call,idle] [-idle D] [-conns N] [-json]
+//	        [-device KIND:INDEX] [-joins N] [-block BYTES] [-blocks N]
+//
+// The part "staged" moves device memory through staging blocks, beside a pipeline
+// of pinned copies written directly on sockets.
 //
 // It starts the server processes itself. What is compared is measured in turn,
 // round by round, so that a machine that slows down slows all of it down; times
@@ -14,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -31,6 +36,7 @@ type options struct {
 	json    bool
 	idle    time.Duration
 	conns   int
+	staging staging
 }
 
 func main() { os.Exit(command()) }
@@ -58,14 +64,18 @@ func parse(args []string) (options, error) {
 	fs := flag.NewFlagSet("gdrperf", flag.ContinueOnError)
 	fs.IntVar(&o.rounds, "rounds", 9, "rounds that count")
 	fs.IntVar(&o.warmUps, "warmups", 4, "rounds before them; with fewer stock gRPC's heap is still growing, and slow")
-	fs.StringVar(&o.only, "only", "idle,bulk,ipc,busy,call", "which parts to measure, by comma")
+	fs.StringVar(&o.only, "only", "idle,bulk,ipc,staged,busy,call", "which parts to measure, by comma")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of tables")
 	fs.DurationVar(&o.idle, "idle", 2*time.Second, "how long an idle connection is watched")
 	fs.IntVar(&o.conns, "conns", 100, "connections opened to see what one costs")
+	fs.StringVar(&o.staging.Device, "device", "emu:0", "whose memory the staged part moves: "+strings.Join(slices.Sorted(maps.Keys(deviceKinds())), ", ")+", with :INDEX")
+	fs.IntVar(&o.staging.Joins, "joins", 8, "bulk joins, and bare sockets, of the staged part's second half")
+	fs.IntVar(&o.staging.Block, "block", 0, "conn.Config.StagingBlock of the staged part; 0 is its default")
+	fs.IntVar(&o.staging.Blocks, "blocks", 0, "conn.Config.StagingBlocks of the staged part; 0 is its default")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 || o.rounds < 1 || o.warmUps < 0 || o.conns < 1 || o.idle <= 0 {
+	if fs.NArg() > 0 || o.rounds < 1 || o.warmUps < 0 || o.conns < 1 || o.idle <= 0 || o.staging.Joins < 1 {
 		fs.Usage()
 		return o, flag.ErrHelp
 	}
@@ -74,8 +84,8 @@ func parse(args []string) (options, error) {
 
 func (o options) checkParts(w io.Writer) error {
 	for part := range strings.SplitSeq(o.only, ",") {
-		if !slices.Contains([]string{"idle", "bulk", "ipc", "busy", "call"}, part) {
-			fmt.Fprintf(w, "no part %q; there are idle, bulk, ipc, busy and call\n", part)
+		if !slices.Contains([]string{"idle", "bulk", "ipc", "staged", "busy", "call"}, part) {
+			fmt.Fprintf(w, "no part %q; there are idle, bulk, ipc, staged, busy and call\n", part)
 			return flag.ErrHelp
 		}
 	}
@@ -88,8 +98,10 @@ func (o options) wants(part string) bool {
 
 func run(ctx context.Context, o options) error {
 	res := &results{Machine: thisMachine(), Rounds: o.rounds}
-	if o.wants("idle") { // first, while both processes are fresh
-		err := withServer(ctx, func(to addresses) (err error) {
+	staged := o
+	o.staging = staging{} // of no concern to the others
+	if o.wants("idle") {  // first, while both processes are fresh
+		err := withServer(ctx, o.staging, func(to addresses) (err error) {
 			res.Idle, err = measureIdle(ctx, to, o)
 			return err
 		})
@@ -120,6 +132,12 @@ func run(ctx context.Context, o options) error {
 			res.IPC = append(res.IPC, rows...)
 		}
 	}
+	if o.wants("staged") {
+		var err error
+		if res.Staged, err = measureStaged(ctx, staged); err != nil {
+			return err
+		}
+	}
 	if o.wants("busy") {
 		var err error
 		if res.Busy, err = measureBusy(ctx, o); err != nil {
@@ -142,8 +160,8 @@ func run(ctx context.Context, o options) error {
 // that nothing is left in it from another.
 func measureContest(ctx context.Context, o options, base string, make func(context.Context, *client) (*contest, error)) (rows []row, err error) {
 	debug.FreeOSMemory() // nor in this process
-	err = withServer(ctx, func(to addresses) error {
-		c, err := newClient(ctx, to)
+	err = withServer(ctx, o.staging, func(to addresses) error {
+		c, err := newClient(ctx, to, o.staging.Device)
 		if err != nil {
 			return err
 		}

@@ -46,11 +46,12 @@ func TestEverything(t *testing.T) {
 			require.Equal(t, "ipc", r.Path, r.Case)
 		}
 	}
+	require.Len(t, res.Staged, 4)
 	require.Len(t, res.Busy.Rows, 3)
 	require.Len(t, res.Calls, 4)
 	require.Len(t, res.Idle.CPU, 2)
 	require.Len(t, res.Idle.Memory, 2)
-	for _, r := range res.Bulk {
+	for _, r := range append(res.Bulk, res.Staged...) {
 		require.Positive(t, r.Median, r.Case)
 		if r.Subject == "gdrpc" {
 			require.Equal(t, "soft", r.Path, r.Case)
@@ -67,6 +68,23 @@ func TestTables(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(out), "| gdrpc, soft Conn |")
 	require.Contains(t, string(out), "| one idle connection of 1 |")
+}
+
+// TestStaged moves memory of each kind, through blocks of unusual size and number.
+func TestStaged(t *testing.T) {
+	for _, device := range []string{"host", "emu:1", "emu-async"} {
+		t.Run(device, func(t *testing.T) {
+			out, err := gdrperf(t, "-rounds", "1", "-warmups", "0", "-only", "staged", "-device", device, "-joins", "2", "-block", "65536", "-blocks", "3").Output()
+			require.NoError(t, err)
+			require.Contains(t, string(out), "| 64 MiB, "+device+", joins: 2 | gdrpc |")
+		})
+	}
+}
+
+func TestUnknownDevice(t *testing.T) {
+	var exit *exec.ExitError
+	require.ErrorAs(t, gdrperf(t, "-only", "staged", "-device", "tpu").Run(), &exit)
+	require.Equal(t, 1, exit.ExitCode())
 }
 
 func TestUnknownPart(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// serverEnv marks a process that is to be the server.
+// serverEnv marks a process that is to be the server. Its value is a staging in
+// JSON.
 const serverEnv = "GDRPC_PERF_SERVER"
 
 // addresses is what the server process says on its standard output: where each
@@ -22,17 +23,26 @@ type addresses struct {
 	Plain string // gdrpc's server behind a listener that is not ours
 	Stock string // stock gRPC
 	TCP   string // bare TCP
+
+	// Of a server with a device only.
+	Device string // gdrpc, lands on it
+	Pipe   string // the bare pinned pipeline
+
 	Error string
 }
 
 // withServer runs f beside a fresh server process.
-func withServer(ctx context.Context, f func(addresses) error) error {
+func withServer(ctx context.Context, s staging, f func(addresses) error) error {
+	setup, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, exe)
-	cmd.Env = append(os.Environ(), serverEnv+"=1")
+	cmd.Env = append(os.Environ(), serverEnv+"="+string(setup))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe() // the server ends when this does
 	if err != nil {

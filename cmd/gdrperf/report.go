@@ -13,6 +13,7 @@ type results struct {
 	Rounds  int         `json:"rounds"`
 	Bulk    []row       `json:"bulk,omitempty"`
 	IPC     []row       `json:"ipc,omitempty"`
+	Staged  []row       `json:"staged,omitempty"`
 	Busy    *busyResult `json:"busy,omitempty"`
 	Calls   []row       `json:"calls,omitempty"`
 	Idle    *idleResult `json:"idle,omitempty"`
@@ -73,6 +74,9 @@ func (r *results) writeTables(w io.Writer) error {
 	if r.IPC != nil {
 		p.bulk(r.IPC)
 	}
+	if r.Staged != nil {
+		p.staged(r.Staged)
+	}
 	if r.Busy != nil {
 		p.busy(r.Busy)
 	}
@@ -109,6 +113,13 @@ func (p *printer) bulk(rows []row) {
 			times = fmt.Sprintf("%.2f", r.TimesStock)
 		}
 		p.line("| %s | %s | %v | %.2f | %.2f | %s | %s | %s |", r.Case, name, short(r.Median), r.GBps, r.Ratio, r.verdict, times, r.stockVerdict)
+	}
+}
+
+func (p *printer) staged(rows []row) {
+	p.line("\n| one message, device to device | by | time | GB/s | of bare pipeline | target |\n|---|---|--:|--:|--:|---|")
+	for _, r := range rows {
+		p.line("| %s | %s | %v | %.2f | %.2f | %s |", r.Case, r.Subject, short(r.Median), r.GBps, r.Ratio, r.verdict)
 	}
 }
 

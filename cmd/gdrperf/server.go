@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -72,13 +73,20 @@ func serverMain() int {
 }
 
 func serve(in io.Reader, out io.Writer) error {
-	mem, err := newMemory()
+	var setup staging
+	if err := json.Unmarshal([]byte(os.Getenv(serverEnv)), &setup); err != nil {
+		return fmt.Errorf("%s: %w", serverEnv, err)
+	}
+	mem, err := newMemory(setup.Device)
 	if err != nil {
 		return err
 	}
 	var s servers
 	to, err := s.start(&server{mem: mem})
 	defer s.stop()
+	if err == nil && setup.Device != "" {
+		err = s.startStaged(&server{mem: mem}, setup, &to)
+	}
 	if err != nil {
 		return err
 	}
@@ -121,6 +129,21 @@ func (s *servers) start(impl *server) (to addresses, err error) {
 	}
 	to.Emu, err = s.serve(newServer(impl, impl.mem.emu), listen)
 	return to, err
+}
+
+// startStaged starts what the staged contests reach.
+func (s *servers) startStaged(impl *server, setup staging, to *addresses) error {
+	pipes, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, func() { pipes.Close() })
+	go servePipes(pipes, impl.mem.device)
+	to.Pipe = pipes.Addr().String()
+	to.Device, err = s.serve(newServer(impl, impl.mem.device), func(network, addr string) (net.Listener, error) {
+		return listener.Listen(network, addr, setup.listenerConfig())
+	})
+	return err
 }
 
 func newServer(impl *server, pool *gpubuf.Pool) *gdrpc.Server {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -45,7 +46,7 @@ func striped(ctx context.Context, c *client) (*contest, error) {
 // sockets opens the bare connections and returns what sends n messages over
 // them.
 func (c *client) sockets(msg []byte) (func(n int) error, error) {
-	var parts [stripes]func(n int) error
+	parts := make([]func(n int) error, stripes)
 	for i := range parts {
 		sock, send, err := dialTCP(c.tcpAddr, msg[i*len(msg)/stripes:(i+1)*len(msg)/stripes])
 		if err != nil {
@@ -54,22 +55,25 @@ func (c *client) sockets(msg []byte) (func(n int) error, error) {
 		c.closers = append(c.closers, func() { sock.Close() })
 		parts[i] = send
 	}
+	return together(parts), nil
+}
+
+// together returns what sends n messages of which each of sends sends a part.
+func together(sends []func(n int) error) func(n int) error {
 	return func(n int) error {
 		for range n {
 			var wg sync.WaitGroup
-			var errs [stripes]error
-			for i, send := range parts {
+			errs := make([]error, len(sends))
+			for i, send := range sends {
 				wg.Go(func() { errs[i] = send(1) })
 			}
 			wg.Wait()
-			for _, err := range errs {
-				if err != nil {
-					return err
-				}
+			if err := errors.Join(errs...); err != nil {
+				return err
 			}
 		}
 		return nil
-	}, nil
+	}
 }
 
 // stripedClient is a client whose Conn has several bulk lanes.
