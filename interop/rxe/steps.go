@@ -20,6 +20,7 @@ func suites() []*step {
 			name: "ibverbs/verbs", pkg: "ibverbs/verbs", tests: true, limit: 3 * time.Minute,
 			mayskip: []string{"TestConformance/MessageTooBig"}, // rdma_rxe does not refuse it
 		},
+		{name: "rdma", pkg: "interop/rdma", tests: true, limit: 5 * time.Minute},
 		// What gdrinfo says of a device that is there.
 		{name: "gdrinfo", pkg: "cmd/gdrinfo", tests: true, args: []string{"-test.run", "TestVerbs"}, limit: time.Minute},
 	}
