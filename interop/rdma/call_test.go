@@ -18,7 +18,7 @@ var sizes = []int64{256 << 10, 1<<20 + 3, 5 << 20}
 
 // connect makes a client of a server of its own whose lanes run over n, attachments by at
 // most the path most.
-func connect(t *testing.T, n nic, most conn.Path) *rig.Client {
+func connect(t testing.TB, n nic, most conn.Path) *rig.Client {
 	cfg := conn.Config{NICs: []ibverbs.Device{n}, MaxPath: most, NoIPC: true, Logger: rig.Quiet()}
 	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{
 		Address:  net.JoinHostPort(n.address, "0"),

@@ -16,20 +16,23 @@ import (
 // TestConn holds connections over queue pairs to what a net.Conn is.
 func TestConn(t *testing.T) {
 	n := requireNIC(t)
-	conntest.Run(t, func(t *testing.T) (client, server net.Conn) {
-		cfg := conn.Config{NICs: []ibverbs.Device{n}, Logger: rig.Quiet()}
-		l, err := listener.Listen("tcp", net.JoinHostPort(n.address, "0"), &listener.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, l.Close()) })
-		d := rig.NewDialer(t, dialer.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout})
-		client, err = d.DialContext(rig.Context(t), l.Addr().String())
-		require.NoError(t, err)
-		t.Cleanup(func() { client.Close() })
-		st := client.(*conn.Conn).Stats()
-		require.Equal(t, conn.ModeVerbs, st.Mode, st.Reason)
-		server, err = l.Accept()
-		require.NoError(t, err)
-		t.Cleanup(func() { server.Close() })
-		return client, server
-	}, &conntest.Config{Net: "gdr"})
+	conntest.Run(t, func(t *testing.T) (client, server net.Conn) { return verbsPair(t, n) }, &conntest.Config{Net: "gdr"})
+}
+
+// verbsPair is a connection over queue pairs of n.
+func verbsPair(t testing.TB, n nic) (client, server net.Conn) {
+	cfg := conn.Config{NICs: []ibverbs.Device{n}, Logger: rig.Quiet()}
+	l, err := listener.Listen("tcp", net.JoinHostPort(n.address, "0"), &listener.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	d := rig.NewDialer(t, dialer.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout})
+	client, err = d.DialContext(rig.Context(t), l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	st := client.(*conn.Conn).Stats()
+	require.Equal(t, conn.ModeVerbs, st.Mode, st.Reason)
+	server, err = l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Close() })
+	return client, server
 }

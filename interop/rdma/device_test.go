@@ -23,7 +23,7 @@ const handshakeTimeout = 20 * time.Second
 
 // requireNIC returns the first device with an ACTIVE port that has a RoCE v2
 // address, or skips the test.
-func requireNIC(t *testing.T) nic {
+func requireNIC(t testing.TB) nic {
 	t.Helper()
 	devices, err := verbs.Devices()
 	for _, d := range devices {
@@ -37,7 +37,7 @@ func requireNIC(t *testing.T) nic {
 }
 
 // roceAddress is an address that mode verbs finds the device by, "" for none.
-func roceAddress(t *testing.T, d ibverbs.Device) string {
+func roceAddress(t testing.TB, d ibverbs.Device) string {
 	ctx, err := d.Open()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, ctx.Close()) }()

@@ -61,11 +61,13 @@ func benchmarkRound() []*step {
 	const (
 		rate64K, rate1M  = "send 64 KiB", "send 1 MiB"
 		latPoll, latWait = "64 B polling", "64 B events"
+		call             = "empty call, half"
 	)
 	return []*step{
 		perftest(figure{contest: rate64K, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "65536", "-n", "500"),
 		perftest(figure{contest: rate64K, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "65536", "-n", "500"),
 		verbs(figure{contest: rate64K, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/65536B", 500),
+		whole(figure{contest: rate64K, subject: "stream of a Conn", unit: mibps, pattern: goRate}, "Stream/verbs/65536B", 500),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "1048576", "-n", "50"),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "1048576", "-n", "50"),
 		verbs(figure{contest: rate1M, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/1048576B", 50),
@@ -74,6 +76,9 @@ func benchmarkRound() []*step {
 		rstream(figure{contest: latPoll, subject: "rstream", unit: usec, pattern: rstreamLat}, "-S", "64", "-C", "1", "-I", "500"),
 		perftest(figure{contest: latWait, subject: "ib_send_lat -e", unit: usec, base: true, pattern: sendLat}, "-e", "-s", "64", "-n", "1000"),
 		verbs(figure{contest: latWait, subject: "ibverbs/verbs", unit: usec, pattern: goLat}, "PingPong/events", 1000),
+		whole(figure{contest: latWait, subject: "stream of a Conn", unit: usec, pattern: goLat}, "Stream/verbs/pingpong", 500),
+		whole(figure{contest: call, subject: "over TCP", unit: usec, base: true, pattern: goLat}, "Call/soft", 200),
+		whole(figure{contest: call, subject: "over verbs", unit: usec, pattern: goLat}, "Call/gdr", 200),
 	}
 }
 
@@ -88,9 +93,14 @@ func perftest(f figure, args ...string) *step {
 }
 
 // verbs is a benchmark of the provider, with n operations.
-func verbs(f figure, name string, n int) *step {
+func verbs(f figure, name string, n int) *step { return goBench(f, "ibverbs/verbs", name, n) }
+
+// whole is a benchmark of connections and calls.
+func whole(f figure, name string, n int) *step { return goBench(f, "interop/rdma", name, n) }
+
+func goBench(f figure, pkg, name string, n int) *step {
 	args := []string{"-test.run", "^$", "-test.bench", name + "$", "-test.benchtime", fmt.Sprintf("%dx", n)}
-	return &step{pkg: "ibverbs/verbs", tests: true, args: args, figure: &f}
+	return &step{pkg: pkg, tests: true, args: args, figure: &f}
 }
 
 // rstream is librdmacm's stream over verbs, which polls for a while before it
@@ -123,11 +133,14 @@ func (r *report) figures() {
 	fmt.Fprintln(w, "\ncontest\tsubject\tmedian\tmin\tmax\tunit\tof the base")
 	for _, k := range order {
 		v := values[k]
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%s\t%.2f\n", k.contest, k.subject, median(v), slices.Min(v), slices.Max(v),
-			units[k], median(v)/median(values[bases[k.contest]]))
+		ratio := "-" // its base is not among the steps
+		if base := values[bases[k.contest]]; len(base) > 0 {
+			ratio = fmt.Sprintf("%.2f", median(v)/median(base))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\n", k.contest, k.subject, median(v), slices.Min(v), slices.Max(v), units[k], ratio)
 	}
 	w.Flush()
-	fmt.Fprintln(r.out, "ibverbs/verbs has both ends in one process, the others have one in each of two")
+	fmt.Fprintln(r.out, "perftest and rstream have an end in each of two processes, the others both in one")
 }
 
 func median(v []float64) float64 {

@@ -40,6 +40,9 @@ func TestFigures(t *testing.T) {
 			&step{name: "b/" + round, figure: &figure{contest: "c", subject: "b", unit: "us", base: true, pattern: goLat}},
 			&step{name: "o/" + round, figure: &figure{contest: "c", subject: "o", unit: "us", pattern: goLat}})
 	}
+	// The base of this one is left out.
+	steps = append(steps, &step{name: "alone", figure: &figure{contest: "d", subject: "o", unit: "us", pattern: goLat}})
+	values["alone"] = "7"
 	var out bytes.Buffer
 	r := newReport(&out, steps)
 	for _, s := range steps {
@@ -51,6 +54,7 @@ func TestFigures(t *testing.T) {
 	r.figures()
 	require.Regexp(t, `(?m)^c +b +20\.0 +10\.0 +30\.0 +us +1\.00$`, out.String())
 	require.Regexp(t, `(?m)^c +o +40\.0 +30\.0 +50\.0 +us +2\.00$`, out.String())
+	require.Regexp(t, `(?m)^d +o +7\.0 +7\.0 +7\.0 +us +-$`, out.String())
 	require.True(t, r.good())
 }
 

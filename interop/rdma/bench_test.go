@@ -1,0 +1,91 @@
+package rdma
+
+import (
+	"io"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/interop/internal/rig"
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkCall makes empty calls, over queue pairs and over TCP.
+func BenchmarkCall(b *testing.B) {
+	n := requireNIC(b)
+	for _, path := range []conn.Path{conn.PathGDR, conn.PathSoft} {
+		b.Run(path.String(), func(b *testing.B) {
+			c := connect(b, n, path)
+			report(b, func() error { return c.Right(b.Context(), rig.Call{}) })
+		})
+	}
+}
+
+// BenchmarkStream moves bytes of the connection itself, beside a bare socket.
+func BenchmarkStream(b *testing.B) {
+	n := requireNIC(b)
+	for _, kind := range []struct {
+		name string
+		pair func(testing.TB, nic) (client, server net.Conn)
+	}{{"verbs", verbsPair}, {"tcp", tcpPair}} {
+		b.Run(kind.name+"/65536B", func(b *testing.B) {
+			client, server := kind.pair(b, n)
+			got := make(chan error, 1)
+			const size = 64 << 10
+			start := time.Now()
+			go func() {
+				_, err := io.CopyN(io.Discard, server, int64(b.N)*size)
+				got <- err
+			}()
+			block := make([]byte, size)
+			for range b.N {
+				_, err := client.Write(block)
+				require.NoError(b, err)
+			}
+			require.NoError(b, <-got)
+			b.ReportMetric(float64(size)*float64(b.N)/(1<<20)/time.Since(start).Seconds(), "MiB/s")
+		})
+		b.Run(kind.name+"/pingpong", func(b *testing.B) {
+			client, server := kind.pair(b, n)
+			go func() { _, _ = io.Copy(server, server) }()
+			block := make([]byte, 64)
+			report(b, func() error {
+				if _, err := client.Write(block); err != nil {
+					return err
+				}
+				_, err := io.ReadFull(client, block)
+				return err
+			})
+			client.Close()
+		})
+	}
+}
+
+// report runs f b.N times and reports half of the median, as programs of
+// perftest do with a round trip.
+func report(b *testing.B, f func() error) {
+	times := make([]time.Duration, 0, b.N)
+	for range b.N {
+		start := time.Now()
+		require.NoError(b, f())
+		times = append(times, time.Since(start))
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Nanoseconds())/2e3, "median-us")
+}
+
+// tcpPair is a pair of sockets over the same address.
+func tcpPair(t testing.TB, n nic) (client, server net.Conn) {
+	l, err := net.Listen("tcp", net.JoinHostPort(n.address, "0"))
+	require.NoError(t, err)
+	defer l.Close()
+	client, err = net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	server, err = l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { server.Close() })
+	return client, server
+}
