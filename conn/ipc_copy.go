@@ -12,8 +12,9 @@ const (
 	// hostPiece is what one worker copies between two looks at whether the
 	// copy is still wanted: a fraction of a millisecond.
 	hostPiece = 1 << 20
-	// devicePiece is the same for a copy inside a GPU.
-	devicePiece = 64 << 20
+	// devicePiece is the same for a copy inside a GPU. Each piece is launched
+	// and waited for by itself, which costs some 10 us.
+	devicePiece = 256 << 20
 	// hostShare is the least that is worth a worker of its own.
 	hostShare = 4 << 20
 	// maxWorkers is where more processors do not make the host's memory

@@ -17,7 +17,7 @@ type client struct {
 	mem               *memory
 	tcpAddr, hostAddr string
 
-	deviceAddr, pipeAddr string // of a server with a device
+	deviceAddr, sharedAddr, pipeAddr string // of a server with a device
 
 	host, emu, plain, stock perfpb.PerfClient
 	shared                  perfpb.PerfClient // to host's server, by shared memory
@@ -31,7 +31,7 @@ func newClient(ctx context.Context, to addresses, device string) (*client, error
 	if err != nil {
 		return nil, err
 	}
-	c := &client{mem: mem, tcpAddr: to.TCP, hostAddr: to.Host, deviceAddr: to.Device, pipeAddr: to.Pipe, closers: []func(){func() { mem.close() }}}
+	c := &client{mem: mem, tcpAddr: to.TCP, hostAddr: to.Host, deviceAddr: to.Device, sharedAddr: to.Shared, pipeAddr: to.Pipe, closers: []func(){func() { mem.close() }}}
 	lanes, err := dialer.New(&dialer.Config{Conn: conn.Config{NoIPC: true}})
 	if err != nil {
 		c.close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -20,6 +21,9 @@ type subject struct {
 	name   string
 	target target            // against the base
 	stock  target            // against the subject "stock"
+	over   time.Duration     // the most that it may take beyond the subject "empty call"; 0: any
+	still  bool              // it moves no bytes
+	ops    int               // in one sample, if not the contest's
 	path   string            // by which bytes moved, once known
 	run    func(n int) error // does n operations, one after the other
 
@@ -42,11 +46,12 @@ func (c *contest) round(round int, counts bool) error {
 	for sample := range c.samples {
 		for _, s := range c.order(round*c.samples + sample) {
 			start := time.Now()
-			if err := s.run(c.ops); err != nil {
+			ops := cmp.Or(s.ops, c.ops)
+			if err := s.run(ops); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			if took := time.Since(start); counts {
-				s.times = append(s.times, took/time.Duration(c.ops))
+				s.times = append(s.times, took/time.Duration(ops))
 			}
 		}
 	}
@@ -74,6 +79,15 @@ func (c *contest) subject(name string) *subject {
 		}
 	}
 	return nil
+}
+
+// excess is the median of what a takes longer than b, sample by sample.
+func excess(a, b *subject) time.Duration {
+	d := make([]time.Duration, len(a.times))
+	for i := range d {
+		d[i] = a.times[i] - b.times[i]
+	}
+	return median(d)
 }
 
 // ratio is the median of the ratios of two subjects' times, sample by sample.

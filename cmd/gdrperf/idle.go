@@ -129,7 +129,7 @@ func (i *idler) both(ctx context.Context, req *perfpb.UsageRequest) (client, ser
 	if server, err = i.stock.GetUsage(ctx, req); err != nil {
 		return nil, nil, err
 	}
-	client, err = usage(req, i.mem.host, i.mem.emu)
+	client, err = usage(req, i.mem)
 	return client, server, err
 }
 

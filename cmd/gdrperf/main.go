@@ -1,11 +1,13 @@
 // Command gdrperf measures gdrpc between two processes of this host, beside a
 // bare TCP socket, a copy in memory and stock gRPC doing the same.
 //
-//	gdrperf [-rounds N] [-warmups N] [-only bulk,ipc,staged,busy,call,idle] [-idle D] [-conns N] [-json]
-//	        [-device KIND:INDEX] [-joins N] [-block BYTES] [-blocks N]
+//	gdrperf [-rounds N] [-warmups N] [-only bulk,ipc,staged,busy,call,idle,gpu,soak] [-idle D] [-conns N] [-json] [-tables FILE]
+//	        [-device KIND:INDEX] [-path ipc|soft] [-shrink N] [-soak N] [-joins N] [-block BYTES] [-blocks N]
 //
 // The part "staged" moves device memory through staging blocks, beside a pipeline
-// of pinned copies written directly on sockets.
+// of pinned copies written directly on sockets. The part "gpu" moves it by one
+// copy between two processes, beside that copy alone; "soak" looks for device
+// memory that many landings of all sizes leave behind.
 //
 // It starts the server processes itself. What is compared is measured in turn,
 // round by round, so that a machine that slows down slows all of it down; times
@@ -14,11 +16,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -26,6 +28,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf/named"
 )
 
 // options are what the command line says.
@@ -34,9 +39,13 @@ type options struct {
 	warmUps int
 	only    string
 	json    bool
+	tables  string
 	idle    time.Duration
 	conns   int
 	staging staging
+	path    conn.Path // required by the part gpu; PathNone: what each contest is about
+	shrink  int64     // divides the sizes of gpu and soak
+	soak    int       // landings
 }
 
 func main() { os.Exit(command()) }
@@ -64,18 +73,22 @@ func parse(args []string) (options, error) {
 	fs := flag.NewFlagSet("gdrperf", flag.ContinueOnError)
 	fs.IntVar(&o.rounds, "rounds", 9, "rounds that count")
 	fs.IntVar(&o.warmUps, "warmups", 4, "rounds before them; with fewer stock gRPC's heap is still growing, and slow")
-	fs.StringVar(&o.only, "only", "idle,bulk,ipc,staged,busy,call", "which parts to measure, by comma")
+	fs.StringVar(&o.only, "only", "idle,bulk,ipc,staged,busy,call", "which parts to measure, by comma; gpu and soak are the others")
 	fs.BoolVar(&o.json, "json", false, "print one JSON object instead of tables")
+	fs.StringVar(&o.tables, "tables", "", "a file to write the tables to as well")
 	fs.DurationVar(&o.idle, "idle", 2*time.Second, "how long an idle connection is watched")
 	fs.IntVar(&o.conns, "conns", 100, "connections opened to see what one costs")
-	fs.StringVar(&o.staging.Device, "device", "emu:0", "whose memory the staged part moves: "+strings.Join(slices.Sorted(maps.Keys(deviceKinds())), ", ")+", with :INDEX")
+	fs.StringVar(&o.staging.Device, "device", "emu:0", "whose memory the parts staged, gpu and soak move: "+named.Names)
+	fs.Func("path", "the path that attachments of the part gpu must take, ipc or soft, without the contests of the other", o.parsePath)
+	fs.Int64Var(&o.shrink, "shrink", 1, "divide the sizes of the parts gpu and soak by this, for a quick look")
+	fs.IntVar(&o.soak, "soak", 100_000, "landings of the part soak")
 	fs.IntVar(&o.staging.Joins, "joins", 8, "bulk joins, and bare sockets, of the staged part's second half")
 	fs.IntVar(&o.staging.Block, "block", 0, "conn.Config.StagingBlock of the staged part; 0 is its default")
 	fs.IntVar(&o.staging.Blocks, "blocks", 0, "conn.Config.StagingBlocks of the staged part; 0 is its default")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 || o.rounds < 1 || o.warmUps < 0 || o.conns < 1 || o.idle <= 0 || o.staging.Joins < 1 {
+	if fs.NArg() > 0 || o.rounds < 1 || o.warmUps < 0 || o.conns < 1 || o.idle <= 0 || o.staging.Joins < 1 || o.shrink < 1 || o.soak < 1 {
 		fs.Usage()
 		return o, flag.ErrHelp
 	}
@@ -84,12 +97,22 @@ func parse(args []string) (options, error) {
 
 func (o options) checkParts(w io.Writer) error {
 	for part := range strings.SplitSeq(o.only, ",") {
-		if !slices.Contains([]string{"idle", "bulk", "ipc", "staged", "busy", "call"}, part) {
-			fmt.Fprintf(w, "no part %q; there are idle, bulk, ipc, staged, busy and call\n", part)
+		if !slices.Contains([]string{"idle", "bulk", "ipc", "staged", "busy", "call", "gpu", "soak"}, part) {
+			fmt.Fprintf(w, "no part %q; there are idle, bulk, ipc, staged, busy, call, gpu and soak\n", part)
 			return flag.ErrHelp
 		}
 	}
 	return nil
+}
+
+func (o *options) parsePath(name string) error {
+	for _, p := range []conn.Path{conn.PathSoft, conn.PathIPC} {
+		if p.String() == name {
+			o.path = p
+			return nil
+		}
+	}
+	return errors.New("want soft or ipc")
 }
 
 func (o options) wants(part string) bool {
@@ -147,6 +170,22 @@ func run(ctx context.Context, o options) error {
 	if o.wants("call") {
 		var err error
 		if res.Calls, err = measureContest(ctx, o, "stock", emptyCalls); err != nil {
+			return err
+		}
+	}
+	if o.wants("gpu") {
+		if err := measureGPU(ctx, staged, res); err != nil {
+			return err
+		}
+	}
+	if o.wants("soak") {
+		var err error
+		if res.Soak, err = measureSoak(ctx, staged); err != nil {
+			return err
+		}
+	}
+	if o.tables != "" {
+		if err := res.saveTables(o.tables); err != nil {
 			return err
 		}
 	}

@@ -81,6 +81,50 @@ func TestStaged(t *testing.T) {
 	}
 }
 
+// TestGPU makes all contests between GPUs, small ones, and looks for memory that
+// is left behind.
+func TestGPU(t *testing.T) {
+	for _, device := range []string{"emu:1", "emu-async"} {
+		t.Run(device, func(t *testing.T) { requireGPUContests(t, gdrperf(t, gpuArgs(device)...)) })
+	}
+}
+
+func gpuArgs(device string) []string {
+	return []string{"-rounds", "1", "-warmups", "0", "-only", "gpu,soak", "-device", device, "-shrink", "64", "-soak", "600", "-json"}
+}
+
+func requireGPUContests(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var res results
+	require.NoError(t, json.Unmarshal(out, &res))
+	var paths []string
+	for _, r := range res.GPU {
+		require.Positive(t, r.Median, r.Case)
+		if r.Subject == "gdrpc" {
+			paths = append(paths, r.Path)
+		}
+	}
+	require.Equal(t, []string{"ipc", "ipc", "inline"}, paths)
+	require.Len(t, res.GPU, 13)
+	require.Equal(t, "CRC-32C", res.GPU[12].Subject)
+	require.EqualValues(t, 600, res.Soak.ByPath["ipc"]+res.Soak.ByPath["soft"]+res.Soak.ByPath["inline"])
+	for path, n := range res.Soak.ByPath {
+		require.Positive(t, n, path)
+	}
+	require.Positive(t, res.Soak.Before.Free)
+	require.True(t, res.Soak.Met, "%+v", res.Soak)
+}
+
+// TestPath leaves out what goes another way.
+func TestPath(t *testing.T) {
+	out, err := gdrperf(t, "-rounds", "1", "-warmups", "0", "-only", "gpu", "-path", "soft", "-shrink", "64").Output()
+	require.NoError(t, err)
+	require.NotContains(t, string(out), "(ipc)")
+	require.Contains(t, string(out), "| gdrpc (inline) |")
+}
+
 func TestUnknownDevice(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, gdrperf(t, "-only", "staged", "-device", "tpu").Run(), &exit)

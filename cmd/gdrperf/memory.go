@@ -6,6 +6,7 @@ import (
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/gpubuf/emu"
 	"github.com/gdrpc/gdrpc/gpubuf/host"
+	"github.com/gdrpc/gdrpc/gpubuf/named"
 )
 
 // poolLimit is enough for the largest message a few times over.
@@ -13,7 +14,7 @@ const poolLimit = 512 << 20
 
 // deviceLimit is the same for the device of -device: sockets that begin at once
 // may each take a region.
-const deviceLimit = 2 << 30
+const deviceLimit = 4 << 30
 
 // memory is the pools of one process.
 type memory struct {
@@ -45,7 +46,7 @@ func newMemory(device string) (*memory, error) {
 }
 
 func devicePool(name string) (*gpubuf.Pool, error) {
-	dev, err := openDevice(name)
+	dev, err := named.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -59,4 +60,14 @@ func (m *memory) close() error {
 		errs = append(errs, m.device.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// freeMemory is what the driver of a pool's device says is free on it; 0 if it
+// is a device that does not say.
+func freeMemory(pool *gpubuf.Pool) (int64, error) {
+	d, ok := pool.Device().(interface{ FreeMemory() (int64, error) })
+	if !ok {
+		return 0, nil
+	}
+	return d.FreeMemory()
 }

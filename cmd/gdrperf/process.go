@@ -26,6 +26,7 @@ type addresses struct {
 
 	// Of a server with a device only.
 	Device string // gdrpc, lands on it
+	Shared string // likewise, by shared memory too
 	Pipe   string // the bare pinned pipeline
 
 	Error string

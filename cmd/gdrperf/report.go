@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 )
 
@@ -16,6 +18,8 @@ type results struct {
 	Staged  []row       `json:"staged,omitempty"`
 	Busy    *busyResult `json:"busy,omitempty"`
 	Calls   []row       `json:"calls,omitempty"`
+	GPU     []row       `json:"gpu,omitempty"`
+	Soak    *soakResult `json:"soak,omitempty"`
 	Idle    *idleResult `json:"idle,omitempty"`
 }
 
@@ -34,8 +38,12 @@ type row struct {
 	// TimesStock is how many times as fast as stock it is; 0 if there is no
 	// such comparison.
 	TimesStock float64 `json:"times_stock,omitempty"`
+	// Over is what it takes beyond an empty call on the same Conn, and
+	// OverTarget the most that it may be; 0 if there is no such target.
+	Over       time.Duration `json:"over_nanos,omitempty"`
+	OverTarget time.Duration `json:"over_target_nanos,omitempty"`
 
-	verdict, stockVerdict string
+	verdict, stockVerdict, overVerdict string
 }
 
 // rows are a contest's outcome, compared with the subject called base.
@@ -43,7 +51,7 @@ func (c *contest) rows(base string) []row {
 	var rows []row
 	for _, s := range c.subjects {
 		r := row{Case: c.name, Subject: s.name, Path: s.path, Median: median(s.times), Base: base, Target: s.target.bound}
-		if r.Ratio = ratio(s, c.subject(base)); c.bytes > 0 {
+		if r.Ratio = ratio(s, c.subject(base)); c.bytes > 0 && !s.still {
 			r.Ratio = ratio(c.subject(base), s)
 			r.GBps = float64(c.bytes) / r.Median.Seconds() / 1e9
 		}
@@ -53,9 +61,30 @@ func (c *contest) rows(base string) []row {
 			r.Met = r.Met && s.stock.met(r.TimesStock)
 			r.stockVerdict = s.stock.verdict(r.TimesStock)
 		}
+		r.exceed(s, c.subject(emptyCall))
 		rows = append(rows, r)
 	}
 	return rows
+}
+
+// exceed compares s with an empty call, if there is a target for that.
+func (r *row) exceed(s, empty *subject) {
+	if empty == nil || s.over == 0 {
+		return
+	}
+	r.Over, r.OverTarget = excess(s, empty), s.over
+	met := r.Over <= s.over
+	r.Met = r.Met && met
+	r.overVerdict = fmt.Sprintf("≤ %v, %s", s.over, outcome(met))
+}
+
+// saveTables is writeTables into a file.
+func (r *results) saveTables(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.writeTables(f), f.Close())
 }
 
 func (r *results) writeJSON(w io.Writer) error {
@@ -85,6 +114,12 @@ func (r *results) writeTables(w io.Writer) error {
 	}
 	if r.Idle != nil {
 		p.idle(r.Idle)
+	}
+	if r.GPU != nil {
+		p.gpu(r.GPU)
+	}
+	if r.Soak != nil {
+		p.soak(r.Soak)
 	}
 	return p.err
 }
@@ -120,6 +155,27 @@ func (p *printer) staged(rows []row) {
 	p.line("\n| one message, device to device | by | time | GB/s | of bare pipeline | target |\n|---|---|--:|--:|--:|---|")
 	for _, r := range rows {
 		p.line("| %s | %s | %v | %.2f | %.2f | %s |", r.Case, r.Subject, short(r.Median), r.GBps, r.Ratio, r.verdict)
+	}
+}
+
+// gpu prints what moves between GPUs.
+func (p *printer) gpu(rows []row) {
+	p.line("\n| between GPUs | by | time | GB/s | of %s | target | beyond an empty call | target | times stock |\n|---|---|--:|--:|--:|---|--:|---|--:|", rows[0].Base)
+	for _, r := range rows {
+		name, rate, of, over, stock := r.Subject, "", "", "", ""
+		if r.Path != "" {
+			name += " (" + r.Path + ")"
+		}
+		if r.GBps > 0 {
+			rate, of = fmt.Sprintf("%.2f", r.GBps), fmt.Sprintf("%.2f", r.Ratio)
+		}
+		if r.Over != 0 {
+			over = short(r.Over).String()
+		}
+		if r.TimesStock > 0 && r.GBps > 0 {
+			stock = fmt.Sprintf("%.2f", r.TimesStock)
+		}
+		p.line("| %s | %s | %v | %s | %s | %s | %s | %s | %s |", r.Case, name, short(r.Median), rate, of, r.verdict, over, r.overVerdict, stock)
 	}
 }
 

@@ -46,7 +46,11 @@ func (s *server) Put(ctx context.Context, req *perfpb.PutRequest) (*perfpb.Empty
 	if !req.GetToDevice() {
 		return &perfpb.Empty{}, nil
 	}
-	dst, err := s.mem.emu.Alloc(ctx, int64(len(req.GetData())))
+	pool := s.mem.device
+	if pool == nil {
+		pool = s.mem.emu
+	}
+	dst, err := pool.Alloc(ctx, int64(len(req.GetData())))
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +63,7 @@ func (s *server) Ping(context.Context, *perfpb.Empty) (*perfpb.Empty, error) {
 }
 
 func (s *server) GetUsage(_ context.Context, req *perfpb.UsageRequest) (*perfpb.Usage, error) {
-	return usage(req, s.mem.host, s.mem.emu)
+	return usage(req, s.mem)
 }
 
 // serverMain runs the server process until its standard input ends, which it
@@ -143,6 +147,9 @@ func (s *servers) startStaged(impl *server, setup staging, to *addresses) error 
 	to.Device, err = s.serve(newServer(impl, impl.mem.device), func(network, addr string) (net.Listener, error) {
 		return listener.Listen(network, addr, setup.listenerConfig())
 	})
+	if err == nil {
+		to.Shared, err = s.serve(newServer(impl, impl.mem.device), listen)
+	}
 	return err
 }
 

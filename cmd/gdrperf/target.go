@@ -26,12 +26,16 @@ func (t target) verdict(ratio float64) string {
 	if t.bound == 0 {
 		return ""
 	}
-	sign, word := "≤", "met"
+	sign := "≤"
 	if t.least {
 		sign = "≥"
 	}
-	if !t.met(ratio) {
-		word = "missed"
+	return fmt.Sprintf("%s %.2f, %s", sign, t.bound, outcome(t.met(ratio)))
+}
+
+func outcome(met bool) string {
+	if met {
+		return "met"
 	}
-	return fmt.Sprintf("%s %.2f, %s", sign, t.bound, word)
+	return "missed"
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // usage says what this process uses, after it did what req asks for.
-func usage(req *perfpb.UsageRequest, pools ...*gpubuf.Pool) (*perfpb.Usage, error) {
+func usage(req *perfpb.UsageRequest, mem *memory) (*perfpb.Usage, error) {
 	if req.GetSettle() {
 		debug.FreeOSMemory()
 	}
@@ -35,10 +35,15 @@ func usage(req *perfpb.UsageRequest, pools ...*gpubuf.Pool) (*perfpb.Usage, erro
 		HeapBytes:  int64(m.HeapInuse + m.StackInuse),
 		Goroutines: int64(runtime.NumGoroutine()),
 	}
-	for _, p := range pools {
+	for _, p := range []*gpubuf.Pool{mem.host, mem.emu} {
 		u.DeviceBytes += p.Stats().Reserved
 	}
-	return u, nil
+	if mem.device != nil {
+		st := mem.device.Stats()
+		u.PoolBytes, u.UsedBytes = st.Reserved, st.Used
+		u.FreeBytes, err = freeMemory(mem.device)
+	}
+	return u, err
 }
 
 // residentBytes is the process's resident memory without mapped files, which

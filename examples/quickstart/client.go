@@ -27,7 +27,7 @@ type client struct {
 // bounceAll loads the file and sends it over both transports in turn, round by
 // round.
 func bounceAll(ctx context.Context, to ready, f *os.File, size int64, o options) (*result, error) {
-	pool, closePool, err := newPool(poolLimit(size))
+	pool, closePool, err := newPool(o.device, poolLimit(size))
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
 // Command quickstart sends a file to a server process of its own, as an
-// attachment that lands in the memory of an emulated GPU, has it hashed there,
-// and gets it back. It then does the same with stock gRPC bytes fields.
+// attachment that lands in the memory of a GPU, an emulated one by default, has
+// it hashed there, and gets it back. It then does the same with stock gRPC bytes fields.
 //
-//	quickstart [-json] [-rounds N] [-path ipc|soft] [-listen ADDR] [FILE]
+//	quickstart [-json] [-rounds N] [-device cuda:N] [-path ipc|soft] [-listen ADDR] [FILE]
 package main
 
 import (
@@ -25,6 +25,7 @@ type options struct {
 	verbose bool
 	rounds  int
 	path    conn.Path // that is required of the attachment; PathNone: the best
+	device  string
 	listen  string
 	file    string
 }
@@ -52,6 +53,7 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.verbose, "v", false, "log connections and fallbacks to standard error")
 	fs.IntVar(&o.rounds, "rounds", 0, "timed rounds after the warm-up; 0 means 10, fewer for files above 64 MiB")
 	fs.Func("path", "how the attachment goes: ipc, or fail; soft; by default the best that can be had", o.parsePath)
+	fs.StringVar(&o.device, "device", emulated, "the GPU of both processes: an emulated one, or cuda:N")
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the gdrpc server")
 	fs.Usage = func() {
 		fmt.Fprintln(fs.Output(), "usage: quickstart [flags] [FILE]\n\nFILE is what to send; by default the go command's own binary.")
@@ -92,10 +94,10 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer f.Close()
-	if err := checkMemory(size); err != nil {
+	if err := checkMemory(o.device, size); err != nil {
 		return err
 	}
-	server, err := startServer(ctx, serverConfig{Listen: o.listen, Limit: poolLimit(size), Verbose: o.verbose})
+	server, err := startServer(ctx, serverConfig{Listen: o.listen, Device: o.device, Limit: poolLimit(size), Verbose: o.verbose})
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,17 @@ import (
 const stockCopies = 14
 
 // checkMemory fails if the file will not fit: the client holds it twice and the
-// server once, in what is device memory to them but host memory to the machine.
-func checkMemory(size int64) error {
+// server once, in what is device memory to them but host memory to the machine,
+// unless the GPU is a real one.
+func checkMemory(device string, size int64) error {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return nil // not Linux: try
 	}
-	need := 3*size + stockCopies*min(size, stockMost)
+	need := stockCopies * min(size, stockMost)
+	if device == emulated {
+		need += 3 * size
+	}
 	if available, ok := memAvailable(string(text)); ok && need > available {
 		return fmt.Errorf("a file of %d bytes takes about %d bytes of memory in both processes; %d are available", size, need, available)
 	}

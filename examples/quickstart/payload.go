@@ -9,6 +9,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/gpubuf/emu"
+	"github.com/gdrpc/gdrpc/gpubuf/named"
 )
 
 // blockSize is how much of a file or slice is in host memory at a time.
@@ -18,9 +19,20 @@ const blockSize = 4 << 20
 // for the part that pools keep for replies, in pieces of 2 MiB.
 func poolLimit(size int64) int64 { return (3*size + 256<<20) &^ (2<<20 - 1) }
 
-// newPool makes a pool on an emulated GPU of its own.
-func newPool(limit int64) (*gpubuf.Pool, func(), error) {
-	dev, err := emu.New(&emu.Config{Memory: limit + 256<<20})
+// emulated is the device that every machine has.
+const emulated = "emu:0"
+
+// openDevice opens a GPU. An emulated one is as large as it needs to be.
+func openDevice(name string, limit int64) (gpubuf.Device, error) {
+	if name == emulated {
+		return emu.New(&emu.Config{Memory: limit + 256<<20})
+	}
+	return named.Open(name)
+}
+
+// newPool makes a pool on a device.
+func newPool(device string, limit int64) (*gpubuf.Pool, func(), error) {
+	dev, err := openDevice(device, limit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,6 +16,7 @@ const serverEnv = "GDRPC_QUICKSTART_SERVER"
 
 type serverConfig struct {
 	Listen  string
+	Device  string
 	Limit   int64 // of the server's pool, bytes
 	Verbose bool
 }

@@ -68,7 +68,7 @@ func serverMain(config string) int {
 
 // serve tells its addresses on out and serves until in ends.
 func serve(cfg serverConfig, in io.Reader, out io.Writer) error {
-	pool, closePool, err := newPool(cfg.Limit)
+	pool, closePool, err := newPool(cfg.Device, cfg.Limit)
 	if err != nil {
 		return err
 	}

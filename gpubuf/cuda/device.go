@@ -153,6 +153,20 @@ func (d *Device) Name() string { return d.name }
 // Info describes the GPU.
 func (d *Device) Info() Info { return d.info }
 
+// FreeMemory returns how many bytes of the GPU's memory no process uses, as the
+// driver says. Errors: gpubuf.ErrClosed, gpubuf.ErrDeviceLost, Error.
+func (d *Device) FreeMemory() (int64, error) {
+	if err := d.begin("free memory"); err != nil {
+		return 0, err
+	}
+	defer d.end()
+	free, _, r := d.drv.freeBytes(d.ctx)
+	if r != 0 {
+		return 0, d.fail(r, "")
+	}
+	return free, nil
+}
+
 // begin keeps the device open until end. op is for the error's text.
 func (d *Device) begin(op string) error {
 	d.life.RLock()

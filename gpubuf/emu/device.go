@@ -99,6 +99,13 @@ func (d *Device) uncharge(size int64) {
 	d.mu.Unlock()
 }
 
+// FreeMemory returns how many bytes of the capacity are not allocated.
+func (d *Device) FreeMemory() (int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.memory - d.used, nil
+}
+
 // CopyIn copies src to dst, which must lie in one allocation.
 func (d *Device) CopyIn(dst gpubuf.DevicePtr, src []byte) error { return d.space.CopyIn(dst, src) }
 

@@ -212,6 +212,9 @@ type Usage struct {
 	HeapBytes     int64                  `protobuf:"varint,3,opt,name=heap_bytes,json=heapBytes,proto3" json:"heap_bytes,omitempty"`       // Go heap and stacks in use
 	DeviceBytes   int64                  `protobuf:"varint,4,opt,name=device_bytes,json=deviceBytes,proto3" json:"device_bytes,omitempty"` // taken from devices by the pools
 	Goroutines    int64                  `protobuf:"varint,5,opt,name=goroutines,proto3" json:"goroutines,omitempty"`
+	FreeBytes     int64                  `protobuf:"varint,6,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"` // of the device that -device names, by what its driver says
+	PoolBytes     int64                  `protobuf:"varint,7,opt,name=pool_bytes,json=poolBytes,proto3" json:"pool_bytes,omitempty"` // taken from that device
+	UsedBytes     int64                  `protobuf:"varint,8,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"` // of those, in slices
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -281,6 +284,27 @@ func (x *Usage) GetGoroutines() int64 {
 	return 0
 }
 
+func (x *Usage) GetFreeBytes() int64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *Usage) GetPoolBytes() int64 {
+	if x != nil {
+		return x.PoolBytes
+	}
+	return 0
+}
+
+func (x *Usage) GetUsedBytes() int64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
 var File_perf_proto protoreflect.FileDescriptor
 
 const file_perf_proto_rawDesc = "" +
@@ -296,7 +320,7 @@ const file_perf_proto_rawDesc = "" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x1b\n" +
 	"\tto_device\x18\x02 \x01(\bR\btoDevice\"&\n" +
 	"\fUsageRequest\x12\x16\n" +
-	"\x06settle\x18\x01 \x01(\bR\x06settle\"\xa3\x01\n" +
+	"\x06settle\x18\x01 \x01(\bR\x06settle\"\x80\x02\n" +
 	"\x05Usage\x12\x1b\n" +
 	"\tcpu_nanos\x18\x01 \x01(\x03R\bcpuNanos\x12\x1b\n" +
 	"\trss_bytes\x18\x02 \x01(\x03R\brssBytes\x12\x1d\n" +
@@ -305,7 +329,13 @@ const file_perf_proto_rawDesc = "" +
 	"\fdevice_bytes\x18\x04 \x01(\x03R\vdeviceBytes\x12\x1e\n" +
 	"\n" +
 	"goroutines\x18\x05 \x01(\x03R\n" +
-	"goroutines2\xe2\x02\n" +
+	"goroutines\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x06 \x01(\x03R\tfreeBytes\x12\x1d\n" +
+	"\n" +
+	"pool_bytes\x18\a \x01(\x03R\tpoolBytes\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\b \x01(\x03R\tusedBytes2\xe2\x02\n" +
 	"\x04Perf\x126\n" +
 	"\x04Land\x12\x14.gdrpc.perf.v1.Empty\x1a\x18.gdrpc.perf.v1.LandReply\x126\n" +
 	"\x03Put\x12\x19.gdrpc.perf.v1.PutRequest\x1a\x14.gdrpc.perf.v1.Empty\x12:\n" +

@@ -1,0 +1,55 @@
+// Package named opens devices by the names that command lines use: "host",
+// "emu:0", "cuda:1".
+package named
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/cuda"
+	"github.com/gdrpc/gdrpc/gpubuf/emu"
+	"github.com/gdrpc/gdrpc/gpubuf/host"
+)
+
+// Names is what Open takes, for usage texts.
+const Names = "cuda, emu, emu-async or host, with :INDEX for another than the first"
+
+// Open opens the device that a name means, KIND or KIND:INDEX: "host", "emu",
+// "emu-async" (emu.NewAsync) and "cuda", whose index counts the GPUs that the
+// driver shows this process. The caller closes it. Errors: of the name, and those of
+// cuda.New, which match gpubuf.ErrNoDevice and gpubuf.ErrNotSupported.
+func Open(name string) (gpubuf.Device, error) {
+	kind, number, numbered := strings.Cut(name, ":")
+	index, err := 0, error(nil)
+	if numbered {
+		index, err = strconv.Atoi(number)
+	}
+	if err != nil || index < 0 {
+		return nil, unknown(name)
+	}
+	switch kind {
+	case "host":
+		return host.New(), nil
+	case "emu":
+		return checked(emu.New(&emu.Config{Index: index}))
+	case "emu-async":
+		return checked(emu.NewAsync(&emu.Config{Index: index}, nil))
+	case "cuda":
+		return checked(cuda.New(&cuda.Config{Index: index}))
+	}
+	return nil, unknown(name)
+}
+
+// checked keeps a nil device out of the interface.
+func checked[D gpubuf.Device](d D, err error) (gpubuf.Device, error) {
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func unknown(name string) error {
+	return fmt.Errorf("named: open %q: no such device; want %s", name, Names)
+}
