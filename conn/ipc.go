@@ -40,14 +40,16 @@ type ipcLink struct {
 	closing bool          // no goroutine is started any more; guarded by mu
 
 	exports map[uint64]*ipcExport // by region id; guarded by mu
+	shared  int64                 // their bytes; guarded by mu
 	told    bool                  // the board was announced; guarded by mu
 	queue   []*ipc.Message        // to be sent; guarded by mu
 	sending bool                  // a goroutine sends them; guarded by mu
 
-	imports map[uint64]*ipcImport // by the peer's region ids; guarded by mu
-	board   *host.View            // the peer's; guarded by mu
-	reading int                   // landings that read an import or the board; guarded by mu
-	mapped  int64                 // bytes of imports; guarded by mu
+	imports  map[uint64]*ipcImport // by the peer's region ids; guarded by mu
+	board    *host.View            // the peer's; guarded by mu
+	reading  int                   // landings that read an import or the board, and closings of imports; guarded by mu
+	standing int                   // imports that have not ended; guarded by mu
+	mapped   int64                 // their bytes; guarded by mu
 
 	invite *Invite            // on the server's side
 	timer  *time.Timer        // ends the wait for the socket; guarded by mu
@@ -171,6 +173,7 @@ func (k *ipcLink) lose(why error, loud bool) {
 	k.dropImports()
 	k.notify()
 	k.mu.Unlock()
+	k.invite.Close()
 	for _, m := range unsent {
 		closeFile(m)
 	}
@@ -189,6 +192,7 @@ func (k *ipcLink) drainSocket(sock *ipc.Socket, ended bool) {
 	}
 	sock.Close()
 	close(k.gone)
+	k.dropExports(true)
 }
 
 // awaitUnread returns once no landing reads an import. Landings notice within
@@ -215,9 +219,8 @@ func (k *ipcLink) close() {
 	if k.cancel != nil {
 		k.cancel()
 	}
-	k.invite.Close()
 	k.lose(errors.New("the connection is closed"), false)
-	k.dropExports()
+	k.dropExports(false)
 	if !k.mustHearEnd() {
 		k.wg.Wait()
 	}

@@ -26,9 +26,10 @@ type Place struct {
 
 // ipcExport is a region of this process that the peer may read.
 type ipcExport struct {
-	region *gpubuf.Region // nil if it cannot be shared
-	stop   func() bool    // takes the region's release hook back
-	acked  chan struct{}  // closed when the peer has closed it; nil if nobody waits for that
+	region *gpubuf.Region
+	told   bool          // it was announced; false if it cannot be shared
+	stop   func() bool   // takes the region's release hook back
+	acked  chan struct{} // closed when the peer has closed it; nil if nobody waits for that
 }
 
 // Place has the peer read the source of o from memory, if it can: it is a
@@ -98,26 +99,31 @@ func (k *ipcLink) announce(r *gpubuf.Region, b *board) bool {
 	if k.why != nil {
 		return false
 	}
-	if e, ok := k.exports[r.ID()]; ok {
-		return e.region != nil
+	if e := k.exports[r.ID()]; e != nil {
+		return e.told
 	}
-	if len(k.exports) >= maxRegions {
-		return false
+	if len(k.exports) >= maxRegions || r.Size() > maxMapped-k.shared {
+		return false // the peer takes no more
 	}
-	e := new(ipcExport)
-	if k.exports == nil {
-		k.exports = make(map[uint64]*ipcExport)
-	}
-	k.exports[r.ID()] = e
-	if err := k.share(e, r, b); err != nil {
-		k.c.d.cfg.Logger.Warn("gdrpc: cannot share memory", "device", r.Device().Name(), "err", err)
+	if err := k.share(r, b); err != nil {
+		k.c.d.cfg.Logger.Warn("gdrpc: cannot share memory; attachments from it go another way", "device", r.Device().Name(), "err", err)
 		return false
 	}
 	return true
 }
 
-// share queues what tells the peer of a region. mu is held.
-func (k *ipcLink) share(e *ipcExport, r *gpubuf.Region, b *board) error {
+// share queues what tells the peer of a region. A region that cannot be shared
+// is remembered too. mu is held.
+func (k *ipcLink) share(r *gpubuf.Region, b *board) error {
+	e := &ipcExport{region: r}
+	var err error
+	if e.stop, err = r.OnRelease(func() { k.released(r.ID()) }); err != nil {
+		return err
+	}
+	if k.exports == nil {
+		k.exports = make(map[uint64]*ipcExport)
+	}
+	k.exports[r.ID()] = e
 	if !k.told {
 		s, err := b.words.Share()
 		if err != nil {
@@ -130,16 +136,12 @@ func (k *ipcLink) share(e *ipcExport, r *gpubuf.Region, b *board) error {
 	if err != nil {
 		return err
 	}
-	m := &ipc.Message{Type: ipc.TypeRegion, Region: r.ID(), Kind: uint8(s.Kind), Size: s.Size, Handle: s.Handle, File: s.File}
 	if s.File == nil {
 		e.acked = make(chan struct{})
 	}
-	if e.stop, err = r.OnRelease(func() { k.released(r.ID()) }); err != nil {
-		closeFile(m)
-		return err
-	}
-	e.region = r
-	k.queue = append(k.queue, m)
+	e.told = true
+	k.shared += r.Size()
+	k.queue = append(k.queue, &ipc.Message{Type: ipc.TypeRegion, Region: r.ID(), Kind: uint8(s.Kind), Size: s.Size, Handle: s.Handle, File: s.File})
 	k.pump()
 	return nil
 }
@@ -186,9 +188,9 @@ func (k *ipcLink) released(id uint64) {
 		return
 	}
 	if e.acked == nil {
-		delete(k.exports, id)
+		k.forget(id)
 	}
-	if k.why == nil {
+	if k.why == nil && e.told {
 		k.queue = append(k.queue, &ipc.Message{Type: ipc.TypeEnd, Region: id})
 		k.pump()
 	}
@@ -212,8 +214,16 @@ func (k *ipcLink) awaitClosed(id uint64, e *ipcExport) {
 		e.region.KeepUntil(k.gone)
 	}
 	k.mu.Lock()
-	delete(k.exports, id)
+	k.forget(id)
 	k.mu.Unlock()
+}
+
+// forget takes an export out. mu is held.
+func (k *ipcLink) forget(id uint64) {
+	if e := k.exports[id]; e != nil && e.told {
+		k.shared -= e.region.Size()
+	}
+	delete(k.exports, id)
 }
 
 // acknowledged notes that the peer has closed a region.
@@ -246,16 +256,15 @@ func (k *ipcLink) mustHearEnd() bool {
 	return false
 }
 
-// dropExports takes back the hooks of the regions that may be freed at any time.
-func (k *ipcLink) dropExports() {
+// dropExports takes back the hooks of the regions that may be freed at any
+// time: all, once the peer has nothing open any more.
+func (k *ipcLink) dropExports(all bool) {
 	k.mu.Lock()
 	var stops []func() bool
 	for id, e := range k.exports {
-		if e.acked == nil {
-			if e.stop != nil {
-				stops = append(stops, e.stop)
-			}
-			delete(k.exports, id)
+		if all || e.acked == nil {
+			stops = append(stops, e.stop)
+			k.forget(id)
 		}
 	}
 	k.mu.Unlock()

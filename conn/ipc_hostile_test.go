@@ -32,6 +32,19 @@ func memfd(t testing.TB, size int64, seals int) *os.File {
 	return f
 }
 
+// hugeMemfd makes a memfd whose pages do not exist.
+func hugeMemfd(t testing.TB, size int64) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("gdrpc-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)
+	require.NoError(t, err)
+	f := os.NewFile(uintptr(fd), "memfd")
+	t.Cleanup(func() { f.Close() })
+	require.NoError(t, unix.Ftruncate(fd, size))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	require.NoError(t, err)
+	return f
+}
+
 func opened(t testing.TB, name string, flags int) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(name, flags, 0)
@@ -60,6 +73,7 @@ func TestIPCHostile(t *testing.T) {
 	}{
 		"no seals":         {[]*ipc.Message{region(1, size, memfd(t, size, 0))}, "without F_SEAL_SHRINK"},
 		"sealed to grow":   {[]*ipc.Message{region(1, size, memfd(t, size, unix.F_SEAL_GROW))}, "without F_SEAL_SHRINK"},
+		"huge pages":       {[]*ipc.Message{region(1, 2<<20, hugeMemfd(t, 2<<20))}, "such as of huge pages"},
 		"smaller":          {[]*ipc.Message{region(1, 2*size, good)}, "4096 bytes where 8192 are announced"},
 		"larger":           {[]*ipc.Message{region(1, size/2, good)}, "4096 bytes where 2048 are announced"},
 		"huge":             {[]*ipc.Message{region(1, 1<<62, good)}, "more than 274877906944 bytes"},

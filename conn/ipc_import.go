@@ -66,13 +66,14 @@ func (k *ipcLink) takeRegion(m *ipc.Message) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.why != nil {
-		k.shut(im)
+		k.shut(im) // no more than a view
 		return k.why
 	}
 	if k.imports == nil {
 		k.imports = make(map[uint64]*ipcImport)
 	}
 	k.imports[im.id] = im
+	k.standing++
 	k.mapped += m.Size
 	k.notify()
 	return nil
@@ -86,7 +87,7 @@ func (k *ipcLink) admit(m *ipc.Message) error {
 	switch {
 	case k.imports[m.Region] != nil:
 		return fmt.Errorf("region %d was announced twice", m.Region)
-	case len(k.imports) >= maxRegions:
+	case k.standing >= maxRegions:
 		return fmt.Errorf("the peer announces more than %d regions", maxRegions)
 	case m.Size > maxMapped-k.mapped:
 		return fmt.Errorf("the peer announces more than %d bytes", int64(maxMapped))
@@ -106,27 +107,47 @@ func (k *ipcLink) endImport(id uint64) error {
 	return nil
 }
 
-// end has no landing take the import any more, and unmaps it when none reads
+// end has no landing take the import any more, and closes it when none reads
 // it. mu is held.
 func (k *ipcLink) end(im *ipcImport) {
+	if im.ended {
+		return
+	}
 	im.ended = true
-	if im.users == 0 {
-		k.unmap(im)
-	}
-}
-
-// unmap gives an import up. mu is held.
-func (k *ipcLink) unmap(im *ipcImport) {
-	delete(k.imports, im.id)
+	k.standing--
 	k.mapped -= im.share.Size
-	k.shut(im)
-	if im.share.Handle != nil && k.why == nil {
-		k.queue = append(k.queue, &ipc.Message{Type: ipc.TypeClosed, Region: im.id})
-		k.pump()
+	if im.users == 0 {
+		k.discard(im)
 	}
 }
 
-// shut frees what an import holds. mu is held.
+// discard closes imports that no landing reads, without mu, since closing memory
+// of a GPU takes its time. Until then they count as being read. The reading
+// goroutine still runs, so that close waits. mu is held.
+func (k *ipcLink) discard(list ...*ipcImport) {
+	for _, im := range list {
+		delete(k.imports, im.id)
+	}
+	k.reading++
+	k.wg.Add(1)
+	go func() {
+		defer k.wg.Done()
+		for _, im := range list {
+			k.shut(im)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, im := range list {
+			if im.share.Handle != nil && k.why == nil {
+				k.queue = append(k.queue, &ipc.Message{Type: ipc.TypeClosed, Region: im.id})
+			}
+		}
+		k.pump()
+		k.readDone()
+	}()
+}
+
+// shut frees what an import holds.
 func (k *ipcLink) shut(im *ipcImport) {
 	var errs []error
 	if im.view != nil {
@@ -143,8 +164,16 @@ func (k *ipcLink) shut(im *ipcImport) {
 
 // dropImports ends all imports, and the board. mu is held.
 func (k *ipcLink) dropImports() {
+	var idle []*ipcImport
 	for _, im := range k.imports {
+		if !im.ended && im.users == 0 {
+			idle = append(idle, im)
+			im.ended = true
+		}
 		k.end(im)
+	}
+	if len(idle) > 0 {
+		k.discard(idle...)
 	}
 	k.closeBoard()
 }
@@ -204,10 +233,15 @@ func (k *ipcLink) release(im *ipcImport) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	im.users--
-	k.reading--
 	if im.ended && im.users == 0 {
-		k.unmap(im)
+		k.discard(im)
 	}
+	k.readDone()
+}
+
+// readDone notes that one reader less is there. mu is held.
+func (k *ipcLink) readDone() {
+	k.reading--
 	k.closeBoard()
 	if k.why != nil {
 		k.notify()

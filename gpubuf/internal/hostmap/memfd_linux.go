@@ -80,6 +80,13 @@ func ViewFile(f *os.File, size int64) ([]byte, error) {
 	if seals&unix.F_SEAL_SHRINK == 0 {
 		return nil, errors.New("a memfd without F_SEAL_SHRINK: its owner could make this process fault")
 	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return nil, fmt.Errorf("fstatfs: %w", err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return nil, fmt.Errorf("a memfd of file system %#x, such as of huge pages: reading it faults when the host has none left", fs.Type)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("fstat: %w", err)
