@@ -25,6 +25,7 @@ type answer struct {
 	Provider  string `json:"provider"`
 	TLS       string `json:"tls"`
 	Reason    string `json:"reason"`
+	NoIPC     string `json:"no_ipc"`
 	Offload   string `json:"offload"`
 	Error     string `json:"error"`
 }
@@ -51,20 +52,28 @@ func (a *answer) dial(ctx context.Context, cfg *tls.Config, nics []ibverbs.Devic
 		return err
 	}
 	defer c.Close()
+	noIPC := c.(*conn.Conn).AwaitIPC(ctx)
 	s := c.(*conn.Conn).Stats()
 	a.Reachable, a.Remote = true, c.RemoteAddr().String()
 	a.Gdrpc = s.Mode != conn.ModePlain
 	a.Mode, a.Provider, a.TLS = s.Mode.String(), s.Provider, s.TLS
-	a.Path, a.Reason, a.Offload = bestPath(s.Mode).String(), s.Reason, s.Offload
+	a.Path, a.Reason, a.Offload = bestPath(s.Mode, noIPC).String(), s.Reason, s.Offload
+	if noIPC != nil {
+		a.NoIPC = noIPC.Error()
+	}
 	return nil
 }
 
-// bestPath is the best path that attachments can take in a mode.
-func bestPath(m conn.Mode) conn.Path {
+// bestPath is the best path that attachments can take in a mode, by shared
+// memory unless noIPC tells why not.
+func bestPath(m conn.Mode, noIPC error) conn.Path {
 	switch m {
 	case conn.ModeVerbs:
 		return conn.PathGDR // where the NICs reach the attachment's memory
 	case conn.ModeSoftJoined, conn.ModeSoftShared:
+		if noIPC == nil {
+			return conn.PathIPC
+		}
 		return conn.PathSoft
 	}
 	return conn.PathInline
@@ -103,6 +112,7 @@ func (a answer) text(w io.Writer) error {
 	add("provider", a.Provider)
 	add("TLS", a.TLS)
 	add("no better mode", a.Reason)
+	add("no shared memory", a.NoIPC)
 	add("attachments inside", a.Offload)
 	add("error", a.Error)
 	p.line("Server")

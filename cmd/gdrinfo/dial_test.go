@@ -65,7 +65,7 @@ func TestServerJoined(t *testing.T) {
 	code, a := asked(t, nil, addr)
 	require.Equal(t, exitOK, code)
 	require.Equal(t, answer{
-		Version: 1, Address: addr, Remote: addr, Reachable: true, Gdrpc: true, Mode: "soft-joined", Path: "soft", Provider: "soft",
+		Version: 1, Address: addr, Remote: addr, Reachable: true, Gdrpc: true, Mode: "soft-joined", Path: "ipc", Provider: "soft",
 		Reason: a.Reason, Offload: a.Offload, // in conn's words
 	}, a)
 
@@ -78,7 +78,7 @@ func TestServerJoined(t *testing.T) {
 func TestServerShared(t *testing.T) {
 	code, a := asked(t, nil, gdrpcServer(t, listener.Config{MaxBulkJoins: -1}))
 	require.Equal(t, exitOK, code)
-	require.Equal(t, [4]string{"soft-shared", "soft", "soft", ""}, [4]string{a.Mode, a.Path, a.Provider, a.TLS})
+	require.Equal(t, [4]string{"soft-shared", "ipc", "soft", ""}, [4]string{a.Mode, a.Path, a.Provider, a.TLS})
 	require.NotEmpty(t, a.Reason)
 }
 
@@ -97,6 +97,16 @@ func TestServerVerbs(t *testing.T) {
 	require.Equal(t, exitOK, code, stderr)
 	require.Regexp(t, `(?m)^  mode +verbs$`, stdout)
 	require.Regexp(t, `(?m)^  best path +gdr$`, stdout)
+}
+
+// TestServerNoIPC: without shared memory the next best path, and why.
+func TestServerNoIPC(t *testing.T) {
+	l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: conn.Config{Logger: slog.New(slog.DiscardHandler), NoIPC: true}})
+	require.NoError(t, err)
+	code, a := asked(t, nil, serve(t, l))
+	require.Equal(t, exitOK, code)
+	require.Equal(t, "soft", a.Path)
+	require.Equal(t, "switched off on the peer's side, or unknown there", a.NoIPC)
 }
 
 func TestServerTLS(t *testing.T) {

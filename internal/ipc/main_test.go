@@ -1,0 +1,9 @@
+package ipc
+
+import (
+	"testing"
+
+	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
