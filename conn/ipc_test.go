@@ -3,6 +3,7 @@ package conn
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -250,4 +251,70 @@ func TestIPCOtherBoard(t *testing.T) {
 	require.NoError(t, l.Wait(soon(t)))
 	require.Equal(t, PathSoft, l.Path())
 	requireBytes(t, want, d)
+}
+
+// TestIPCPending lands before it is known whether there is shared memory: what
+// comes in time is used, and a socket that never comes costs a bounded wait.
+func TestIPCPending(t *testing.T) {
+	pool := newPool(t, "shared")
+	client, server := sharedIPCPair(t, quiet())
+	greet(t, client, server)
+	s, want := filled(t, pool, 100_000, 1)
+	require.Equal(t, PathIPC, move(t, client, server, s, alloc(t, pool, 100_000), want))
+
+	d := newDomain(t, quiet())
+	setups := joinedSetups(t, d, 1)
+	var err error
+	setups[1].Invite, err = d.Invite() // nobody comes to it
+	require.NoError(t, err)
+	client, server = newPair(t, d, setups)
+	greet(t, client, server)
+	s, want = filled(t, pool, 100_000, 2)
+	require.Equal(t, PathSoft, move(t, server, client, s, alloc(t, pool, 100_000), want))
+	o := offer(t, client, s)
+	l := server.LandFrom(o.Token(), o.Flags(), Place{Region: 1, Generation: 1}, alloc(t, pool, 100_000))
+	require.NoError(t, l.Wait(soon(t)))
+	require.Equal(t, PathSoft, l.Path())
+	o.Withdraw()
+	err = server.AwaitIPC(soon(t))
+	require.ErrorContains(t, err, "has not come to the Unix socket for 3s")
+	require.Eventually(t, func() bool { _, stands := d.ipc.find(setups[1].Invite.key.ID); return !stands }, patience, tick)
+}
+
+// TestIPCLost: the Unix socket is lost in the middle; landings go on by the
+// lanes, and the maps are gone.
+func TestIPCLost(t *testing.T) {
+	pool := newPool(t, "emu")
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	s, want := filled(t, pool, 9<<20, 1)
+	d := alloc(t, pool, 9<<20)
+	require.Equal(t, PathIPC, move(t, client, server, s, d, want))
+	o := offer(t, client, s)
+	l := server.LandFrom(o.Token(), o.Flags(), client.Place(o), d)
+	go client.ipc.lose(errors.New("cut"), true)
+	require.NoError(t, l.Wait(soon(t)))
+	<-l.Consumed()
+	o.Withdraw()
+	<-o.Drained()
+	requireBytes(t, want, d)
+	require.Error(t, server.AwaitIPC(soon(t)), "one end is enough")
+	<-server.ipc.gone
+	require.Zero(t, imports(server))
+	require.Equal(t, PathSoft, move(t, client, server, s, d, want))
+	require.Equal(t, "the peer has closed the Unix socket", server.Stats().IPC)
+	require.Equal(t, "cut", client.Stats().IPC)
+}
+
+// TestIPCOff: Config.NoIPC refuses invitations.
+func TestIPCOff(t *testing.T) {
+	cfg := quiet()
+	cfg.NoIPC = true
+	d := newDomain(t, cfg)
+	require.False(t, d.SharesMemory())
+	_, err := d.Invite()
+	require.ErrorIs(t, err, errNoIPC)
+	cfg.Require = PathIPC
+	_, err = NewDomain(cfg)
+	require.ErrorContains(t, err, "Config.NoIPC")
 }

@@ -106,12 +106,25 @@ func joinedSetups(t testing.TB, d *Domain, bulk int) (setups [2]Setup) {
 func sharedPair(t testing.TB, cfg *Config) (client, server *Conn) {
 	t.Helper()
 	d := newDomain(t, cfg)
+	return newPair(t, d, sharedSetups(t, d))
+}
+
+// sharedIPCPair is the same with shared memory.
+func sharedIPCPair(t testing.TB, cfg *Config) (client, server *Conn) {
+	t.Helper()
+	d := newDomain(t, cfg)
+	setups := sharedSetups(t, d)
+	invite(t, d, &setups)
+	return newPair(t, d, setups) // the first landings may find the socket on its way
+}
+
+func sharedSetups(t testing.TB, d *Domain) (setups [2]Setup) {
+	t.Helper()
 	var lanes [2][]*Lane
 	for _, kind := range []LaneKind{LaneStream, LaneControl, LaneBulk} {
 		pair := twoLanes(t, d, kind)
 		lanes[0], lanes[1] = append(lanes[0], pair[0]), append(lanes[1], pair[1])
 	}
-	setups := [2]Setup{}
 	for i, sock := range socketPair(t) {
 		peers := make([]QPInfo, len(lanes[i]))
 		for j, l := range lanes[1-i] {
@@ -123,7 +136,7 @@ func sharedPair(t testing.TB, cfg *Config) (client, server *Conn) {
 			StreamLane: lanes[i][0], Control: lanes[i][1], Bulk: lanes[i][2:], Local: sock.LocalAddr(), Remote: sock.RemoteAddr(),
 		}
 	}
-	return newPair(t, d, setups)
+	return setups
 }
 
 func newPair(t testing.TB, d *Domain, setups [2]Setup) (client, server *Conn) {
@@ -169,6 +182,7 @@ var pairs = []struct {
 	{"ipc", ipcPair},
 	{"verbs", verbsPair},
 	{"verbs, staged", stagedPair},
+	{"ipc, soft-shared", sharedIPCPair},
 }
 
 // greet sends the HTTP/2 preface from client to server, so that attachments may
