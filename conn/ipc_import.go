@@ -21,8 +21,9 @@ type ipcImport struct {
 	users int          // landings that read it
 	ended bool         // the peer has ended it, or the link has
 
-	mu     sync.Mutex                      // held while one is opened
-	opened map[gpubuf.Opener]gpubuf.Memory // of memory of a GPU, by the device that reads it; guarded by mu
+	mu      sync.Mutex                      // held while one is opened
+	opened  map[gpubuf.Opener]gpubuf.Memory // of memory of a GPU, by the device that reads it; guarded by mu
+	refused map[gpubuf.Opener]error         // why a device cannot open it; guarded by mu
 }
 
 // takeBoard maps the peer's board.
@@ -258,14 +259,22 @@ func (k *ipcLink) stands(p Place) bool {
 }
 
 // open returns the import's memory as dev reads it. It is freed with the import.
+// A device that cannot open it is asked once.
 func (im *ipcImport) open(dev gpubuf.Opener) (gpubuf.Memory, error) {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	if m := im.opened[dev]; m != nil {
 		return m, nil
 	}
+	if err := im.refused[dev]; err != nil {
+		return nil, err
+	}
 	m, err := dev.OpenShare(im.share)
 	if err != nil {
+		if im.refused == nil {
+			im.refused = make(map[gpubuf.Opener]error)
+		}
+		im.refused[dev] = err
 		return nil, err
 	}
 	if im.opened == nil {
