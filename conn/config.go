@@ -73,7 +73,8 @@ type Config struct {
 	// NoIPC keeps attachments from moving by memory that two processes of
 	// this host and user share. By default they do where the source lies in
 	// memory that can be shared (gpubuf.SharedMemory): the peer can then read
-	// the whole region that the source lies in.
+	// the whole region that the source lies in. MaxPath below PathIPC and
+	// Require above it imply NoIPC.
 	NoIPC bool
 
 	// Openers are the devices by which memory of GPUs that other processes
@@ -115,7 +116,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxOffers, 65536)
 	setDefault(&c.LandingTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, 5*time.Second)
-	if c.MaxPath != PathNone && c.MaxPath < PathIPC {
+	if c.MaxPath != PathNone && c.MaxPath < PathIPC || c.Require > PathIPC {
 		c.NoIPC = true
 	}
 	if c.Logger == nil {

@@ -21,7 +21,7 @@ const (
 	ipcPatience = time.Second
 )
 
-var errNoIPC = errors.New("switched off here (Config.NoIPC)")
+var errNoIPC = errors.New("switched off here (Config.NoIPC, MaxPath or Require)")
 
 // ipcLink is a Conn's share in the memory of the process at its other end: the
 // Unix socket, the regions that the peer may read of this process's memory

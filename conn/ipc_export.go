@@ -210,8 +210,9 @@ func (k *ipcLink) awaitClosed(id uint64, e *ipcExport) {
 	case <-e.acked:
 	case <-k.gone:
 	case <-timer.C:
-		k.c.fail(fmt.Errorf("the peer did not close memory that is being freed for %v", bound))
 		e.region.KeepUntil(k.gone)
+		k.c.fail(fmt.Errorf("the peer did not close memory that is being freed for %v", bound))
+		return // the export stays, so that the peer's end is waited for
 	}
 	k.mu.Lock()
 	k.forget(id)

@@ -19,7 +19,7 @@ const maxSocketName = 107
 func (s *Self) noIPC(h *wirepb.Hello, role string, nonce []byte) string {
 	switch {
 	case !s.IPC:
-		return "switched off here (Config.NoIPC)"
+		return "switched off here (Config.NoIPC, MaxPath or Require)"
 	case h.GetFeatures()&featureIPC == 0:
 		return "switched off on the peer's side, or unknown there"
 	case !s.sameHost(h, role, nonce):
