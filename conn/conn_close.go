@@ -200,7 +200,7 @@ func (c *Conn) finishLanes() {
 	c.pinned.close()
 	if err := c.ending.failed.get(); err != nil {
 		c.d.cfg.Logger.Warn("gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
-		c.stream.Close()
+		c.resetStream(err)
 	}
 	if c.control != nil {
 		c.linger()
@@ -220,6 +220,15 @@ func (c *Conn) finishLanes() {
 	c.closeSocket()
 	c.ipc.close()
 	c.d.release()
+}
+
+// resetStream ends the stream of a Conn that has failed.
+func (c *Conn) resetStream(why error) {
+	if s, ok := c.stream.(*qpStream); ok {
+		s.reset(why)
+		return
+	}
+	c.stream.Close()
 }
 
 // Hold keeps the lanes of c up after Close until Unhold is called as often,

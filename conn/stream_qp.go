@@ -185,7 +185,13 @@ func (s *qpStream) checkDrained() {
 
 // Close sends what was written and then Close, after which the queue pair is
 // destroyed; it does not wait for that. What arrives from now on is discarded.
-func (s *qpStream) Close() error {
+func (s *qpStream) Close() error { return s.close(nil) }
+
+// reset is Close for a stream that ends for a reason: the peer is not told of an
+// end that it would take for that of the bytes.
+func (s *qpStream) reset(why error) error { return s.close(why) }
+
+func (s *qpStream) close(why error) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -193,7 +199,11 @@ func (s *qpStream) Close() error {
 	}
 	s.closed = true
 	drained := s.drained
-	s.flags |= streamClose
+	if why == nil {
+		s.flags |= streamClose
+	} else if s.broken == nil {
+		s.broken = why
+	}
 	s.discard()
 	s.sendBare()
 	s.checkDrained()
