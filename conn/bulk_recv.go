@@ -43,15 +43,16 @@ func newBulkRecv(c *Conn, lanes []*Lane) *bulkRecv {
 		live: make(map[*Landing]struct{}),
 	}
 	for i, l := range lanes {
-		r := &rail{
-			index: uint8(i), l: l, depth: min(bulkDepth, uint32(c.peer.BulkDepth)),
-			stager: c.d.laneStager(),
-		}
-		r.copies.mu = &b.mu
-		r.copies.ended = func(u *unstaging, err error) { b.unstaged(r, u, err) }
-		b.rails = append(b.rails, r)
+		b.rails = append(b.rails, b.newRail(uint8(i), l))
 	}
 	return b
+}
+
+func (b *bulkRecv) newRail(index uint8, l *Lane) *rail {
+	r := &rail{index: index, l: l, depth: min(bulkDepth, uint32(b.c.peer.BulkDepth)), stager: b.c.d.laneStager()}
+	r.copies.mu = &b.mu
+	r.copies.ended = func(u *unstaging, err error) { b.unstaged(r, u, err) }
+	return r
 }
 
 // add queues a landing.
@@ -121,11 +122,15 @@ func (b *bulkRecv) queue(l *Landing) {
 // pump asks for as much as the windows, the receive queues and the staging
 // blocks allow, a turn for each landing. mu is held.
 func (b *bulkRecv) pump() {
-	for len(b.waiting) > 0 && b.dead == nil {
-		l := b.waiting[0]
+	for at := 0; at < len(b.waiting) && b.dead == nil; {
+		l := b.waiting[at]
 		r := b.roomiest(l)
 		n := b.grant(l, r)
-		if n == 0 {
+		switch {
+		case n == 0 && l.nic != nil:
+			at++ // others may have room on lanes of other NICs
+			continue
+		case n == 0:
 			return
 		}
 		switch err := b.ask(l, r, n); {
@@ -139,11 +144,27 @@ func (b *bulkRecv) pump() {
 			b.c.bulkLost(fmt.Errorf("bulk lane %d: posting receives: %w", r.index, err))
 			return
 		}
-		b.waiting = append(b.waiting[:0], b.waiting[1:]...)
+		b.waiting = append(b.waiting[:at], b.waiting[at+1:]...)
 		if l.next < l.size {
 			b.waiting = append(b.waiting, l)
 		}
 	}
+}
+
+// addRail adds a lane that landings may use.
+func (b *bulkRecv) addRail(index uint8, l *Lane) *rail {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.newRail(index, l)
+	b.rails = append(b.rails, r)
+	return r
+}
+
+// resume has landings that wait look for room again.
+func (b *bulkRecv) resume() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pump()
 }
 
 // roomiest returns the lane with the most room for l among those that may bring

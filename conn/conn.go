@@ -34,7 +34,9 @@ type Conn struct {
 	// The lanes; nil in ModePlain. Not written after New.
 	control *control
 	recv    *bulkRecv
-	send    []*bulkSend // by rail
+	send    []*bulkSend // by rail, those of the handshake
+	more    moreRails   // of ModeVerbs; its own guard
+	rails   bool        // both sides open further bulk lanes
 	eager   *eager      // nil if the peer has none
 	lanes   []*Lane     // control, then the others
 	offers  offers
@@ -94,6 +96,8 @@ type Setup struct {
 	Invite *Invite
 	IPC    *IPC
 	NoIPC  string
+	// Rails is set if both sides open further bulk lanes in ModeVerbs.
+	Rails bool
 	// FirstRead, if set, is called once with the first bytes that the
 	// stream delivers, before Read returns them. It must not block.
 	FirstRead func(b []byte)
@@ -129,7 +133,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	}
 	c := &Conn{
 		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
-		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc,
+		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc, rails: s.Rails && s.Mode == ModeVerbs,
 		offers: offers{limit: d.cfg.MaxOffers},
 		pinned: pinnedKeeper{d: d},
 		ending: newEndings(),
@@ -213,14 +217,10 @@ func (c *Conn) startLanes(s Setup) {
 		c.eager.l.arm(c.eager.complete, c.bulkLost)
 	}
 	for i, l := range s.Bulk {
-		rail, send := c.recv.rails[i], c.send[i]
-		l.arm(func(wc *ibverbs.WC) {
-			if wc.WRID&wridRecv != 0 {
-				c.recv.complete(rail, wc)
-			} else {
-				send.complete(wc)
-			}
-		}, c.bulkLost)
+		l.arm(c.bulkHandler(c.recv.rails[i], c.send[i]), c.bulkLost)
+	}
+	if c.mode == ModeVerbs {
+		c.more.start(c)
 	}
 	for _, l := range c.lanes {
 		l.start()
@@ -234,14 +234,15 @@ func (c *Conn) startLanes(s Setup) {
 func (c *Conn) handle(f *frame) error {
 	switch f.typ {
 	case frameRequest, frameAbort:
-		if int(f.rail) >= len(c.send) {
-			return fmt.Errorf("frame for bulk lane %d of %d", f.rail, len(c.send))
+		send := c.sender(f.rail)
+		if send == nil {
+			return fmt.Errorf("frame for bulk lane %d, which does not exist", f.rail)
 		}
 		if f.typ == frameAbort {
-			c.send[f.rail].abort(f.id)
+			send.abort(f.id)
 			return nil
 		}
-		return c.send[f.rail].request(f)
+		return send.request(f)
 	case frameWant:
 		return c.want(f.token)
 	case frameReady:
@@ -259,8 +260,27 @@ func (c *Conn) handle(f *frame) error {
 			return errors.New("blocks of an eager lane that does not exist")
 		}
 		return c.eager.credit(f.id)
+	case frameBulkOpen, frameBulkReady:
+		if !c.rails {
+			return errors.New("frame for a further bulk lane, which was not agreed on")
+		}
+		if f.typ == frameBulkOpen {
+			return c.more.opened(f)
+		}
+		return c.more.ready(f)
 	case frameConnEnd:
 		c.peerEnded(errPeerEnded)
+	}
+	return nil
+}
+
+// sender returns the sending half of a bulk lane; nil if there is none.
+func (c *Conn) sender(rail uint8) *bulkSend {
+	switch {
+	case int(rail) < len(c.send):
+		return c.send[rail]
+	case c.mode == ModeVerbs:
+		return c.more.sender(rail)
 	}
 	return nil
 }

@@ -169,6 +169,7 @@ func (c *Conn) closeBulk() {
 	for _, l := range c.lanes[1:] {
 		l.Close()
 	}
+	c.more.stop()
 	c.recv.close(err)
 	if c.eager != nil {
 		c.eager.close()
@@ -176,6 +177,7 @@ func (c *Conn) closeBulk() {
 	for _, s := range c.send {
 		s.close()
 	}
+	c.more.close()
 	if c.sums != nil {
 		c.sums.close()
 	}

@@ -30,6 +30,8 @@ const (
 	frameReady   frameType = 6
 	frameConnEnd frameType = 10
 
+	frameBulkOpen    frameType = 8
+	frameBulkReady   frameType = 9
 	frameEagerCredit frameType = 11
 	frameSumRequest  frameType = 12
 	frameSum         frameType = 13
@@ -40,12 +42,13 @@ type frame struct {
 	typ     frameType
 	flags   uint8
 	credit  uint32
-	rail    uint8      // Request, Abort: index of the bulk lane
+	rail    uint8      // Request, Abort, BulkOpen, BulkReady: index of the bulk lane
 	id      uint32     // Request, Abort: 24 bits; EagerCredit: blocks; Sum: the sum
 	token   Token      // Request, Release, Want, Ready, SumRequest, Sum
-	status  bulkStatus // Ready, Sum
+	status  bulkStatus // Ready, Sum, BulkReady
 	request request    // Request
 	reason  uint8      // ConnEnd
+	port    railPort   // BulkOpen, BulkReady
 }
 
 const requestSize = 4 + 16 + 8 + 4 + 4 + 4
@@ -71,6 +74,10 @@ func (f *frame) encode(b []byte) int {
 	case frameSum:
 		body = append(append(body, f.token[:]...), byte(f.status))
 		body = binary.BigEndian.AppendUint32(body, f.id)
+	case frameBulkOpen:
+		body = f.port.append(append(body, f.rail))
+	case frameBulkReady:
+		body = f.port.append(append(body, f.rail, byte(f.status)))
 	case frameConnEnd:
 		body = append(body, f.reason)
 	case frameEagerCredit:
@@ -120,6 +127,10 @@ func (t frameType) bodySize() (size int, known bool) {
 		return len(Token{}) + 1, true
 	case frameSum:
 		return len(Token{}) + 1 + 4, true
+	case frameBulkOpen:
+		return 1 + railPortSize, true
+	case frameBulkReady:
+		return 2 + railPortSize, true
 	case frameConnEnd:
 		return 1, true
 	}
@@ -145,6 +156,10 @@ func (f *frame) decodeBody(b []byte) {
 		f.token, f.status = Token(b[:16]), bulkStatus(b[16])
 	case frameSum:
 		f.token, f.status, f.id = Token(b[:16]), bulkStatus(b[16]), binary.BigEndian.Uint32(b[17:])
+	case frameBulkOpen:
+		f.rail, f.port = b[0], parseRailPort(b[1:])
+	case frameBulkReady:
+		f.rail, f.status, f.port = b[0], bulkStatus(b[1]), parseRailPort(b[2:])
 	case frameConnEnd:
 		f.reason = b[0]
 	case frameEagerCredit:

@@ -2,8 +2,6 @@ package conn
 
 import (
 	"fmt"
-
-	"github.com/gdrpc/gdrpc/gpubuf"
 )
 
 // OfferDirect says that the sender's NICs reach the source, which is device
@@ -97,10 +95,6 @@ func (c *Conn) whyWorse(flags OfferFlags) string {
 	}
 	return "the attachment is too small for a NIC to write to device memory, or Config.MaxPath rules it out"
 }
-
-// nearest returns the NIC that memory of a device should use: one on which the
-// Conn has a bulk lane.
-func (c *Conn) nearest(gpubuf.Device) *nic { return c.lanes[1].nic }
 
 // noteStaged keeps why device memory is not reached, and logs it when it is news
 // to the Conn.

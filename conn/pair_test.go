@@ -231,6 +231,20 @@ func poolOf(t testing.TB, dev gpubuf.Device) *gpubuf.Pool {
 	return p
 }
 
+// newPoolAt makes a pool of the emulated GPU with that index.
+func newPoolAt(t testing.TB, index int) *gpubuf.Pool {
+	t.Helper()
+	dev, err := emu.New(&emu.Config{Index: index})
+	require.NoError(t, err)
+	p, err := gpubuf.NewPool(gpubuf.Config{Device: dev})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, p.Close())
+		require.NoError(t, dev.Close())
+	})
+	return p
+}
+
 // filled returns a slice with a pattern that depends on seed, and the pattern.
 func filled(t testing.TB, p *gpubuf.Pool, size int, seed byte) (*gpubuf.Slice, []byte) {
 	t.Helper()

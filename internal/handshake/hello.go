@@ -26,6 +26,7 @@ const (
 	featureReady      = 1 << 2 // Want and Ready
 	featureConnEnd    = 1 << 3
 	featureIPC        = 1 << 4 // memory that two processes of one host share
+	featureRails      = 1 << 5 // BulkOpen and BulkReady
 )
 
 // MaxBulkJoins is the most bulk lanes of one connection.
@@ -51,6 +52,7 @@ type Self struct {
 
 	BulkJoins int      // bulk lanes that may be joined, at most MaxBulkJoins; 0: no joins at all
 	Shared    bool     // lanes may share the bootstrap connection
+	Rails     bool     // further bulk lanes may be opened in mode verbs
 	Advertise []string // where joins reach this server, checked by CheckAdvertised
 
 	boot []byte // names this boot of this host; nil: not told
@@ -66,7 +68,7 @@ func SelfOf(d *conn.Domain) Self {
 	return Self{
 		Limits: d.Limits(), Providers: []string{provider}, MemoryKinds: []string{"host"},
 		Plaintext: d.Config().AllowPlaintextAttachments, Checksums: d.Config().Checksums,
-		IPC:  d.SharesMemory(),
+		IPC: d.SharesMemory(), Rails: len(d.Config().NICs) > 0,
 		boot: bootID(),
 	}
 }
@@ -88,6 +90,9 @@ func (s *Self) features() uint64 {
 	}
 	if s.Shared {
 		bits |= featureSoftShared
+	}
+	if s.Rails {
+		bits |= featureRails
 	}
 	if s.IPC {
 		bits |= featureIPC
@@ -118,6 +123,9 @@ func (s *Self) hello(nonce, salt []byte, role string) *wirepb.Hello {
 	}
 	return h
 }
+
+// rails reports whether both sides open further bulk lanes.
+func (s *Self) rails(h *wirepb.Hello) bool { return s.Rails && h.GetFeatures()&featureRails != 0 }
 
 // limits returns what the peer advertises, not yet checked.
 func limits(h *wirepb.Hello) conn.Limits {

@@ -15,6 +15,7 @@ type Result struct {
 
 	Plaintext bool // both sides have AllowPlaintextAttachments
 	Checksums bool // both sides have Checksums
+	Rails     bool // both sides open further bulk lanes
 
 	// Invite, on the server's side and the caller's to close, or IPC, on the
 	// client's, is set where the two sides may share memory; else NoIPC tells
@@ -76,7 +77,7 @@ func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 		Peer:   r.Peer,
 		Socket: stream,
 
-		PlaintextAttachments: r.Plaintext, Checksums: r.Checksums,
+		PlaintextAttachments: r.Plaintext, Checksums: r.Checksums, Rails: r.Rails,
 
 		Invite: r.Invite, IPC: r.IPC, NoIPC: r.NoIPC,
 	}
