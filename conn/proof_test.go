@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gpu is an emulated GPU whose memory NICs reach as they do that of a real one:
+// nicGPU is an emulated GPU whose memory NICs reach as they do that of a real one:
 // by DMA buffer or peer memory, not by a twin mapping.
-type gpu struct {
+type nicGPU struct {
 	*emu.Device
 	noDMABuf bool
 	flushErr error
@@ -26,28 +26,28 @@ type gpu struct {
 	exports map[uint64][]byte // what is behind an exported descriptor, by its inode; guarded by mu
 }
 
-func (g *gpu) Alloc(size int64) (gpubuf.Memory, error) {
+func (g *nicGPU) Alloc(size int64) (gpubuf.Memory, error) {
 	m, err := g.Device.Alloc(size)
 	if err != nil {
 		return nil, err
 	}
-	return &gpuMemory{Memory: m, gpu: g}, nil
+	return &nicGPUMemory{Memory: m, gpu: g}, nil
 }
 
-func (g *gpu) FlushRDMAWrites() error {
+func (g *nicGPU) FlushRDMAWrites() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flushes++
 	return g.flushErr
 }
 
-type gpuMemory struct {
+type nicGPUMemory struct {
 	gpubuf.Memory
-	gpu *gpu
+	gpu *nicGPU
 }
 
 // DMABuf exports a descriptor that stands for the memory.
-func (m *gpuMemory) DMABuf() (*os.File, error) {
+func (m *nicGPUMemory) DMABuf() (*os.File, error) {
 	if m.gpu.noDMABuf {
 		return nil, errors.New("the driver exports none")
 	}
@@ -66,7 +66,7 @@ func (m *gpuMemory) DMABuf() (*os.File, error) {
 }
 
 // behind returns the memory that a descriptor stands for.
-func (g *gpu) behind(fd int, offset, length uint64) ([]byte, error) {
+func (g *nicGPU) behind(fd int, offset, length uint64) ([]byte, error) {
 	inode, err := inodeOf(fd)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func inodeOf(fd int) (uint64, error) {
 
 // gpuNetwork is a network on which one NIC serves both sides, and a pool on a
 // gpu. change may spoil the NIC.
-func gpuNetwork(t *testing.T, g *gpu, change func(*fabric.Config)) (*network, *gpubuf.Pool) {
+func gpuNetwork(t *testing.T, g *nicGPU, change func(*fabric.Config)) (*network, *gpubuf.Pool) {
 	dev, err := emu.New(nil)
 	require.NoError(t, err)
 	g.Device = dev
@@ -112,7 +112,7 @@ func gpuNetwork(t *testing.T, g *gpu, change func(*fabric.Config)) (*network, *g
 // TestDMABuf: device memory is registered by DMA buffer, proved, and what arrives
 // is flushed once for each landing.
 func TestDMABuf(t *testing.T) {
-	g := new(gpu)
+	g := new(nicGPU)
 	n, pool := gpuNetwork(t, g, nil)
 	client, server := n.pair(t)
 	greet(t, client, server)
@@ -129,14 +129,14 @@ func TestDMABuf(t *testing.T) {
 func TestStagedReasons(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		gpu    *gpu
+		gpu    *nicGPU
 		change func(*fabric.Config)
 		want   []string
 	}{
-		{"nothing works", &gpu{}, func(c *fabric.Config) { c.RegDMABuf = nil },
+		{"nothing works", &nicGPU{}, func(c *fabric.Config) { c.RegDMABuf = nil },
 			[]string{"by DMA buffer: ibverbs: reg_dmabuf_mr nic0: not supported", "by peer memory: ibverbs: reg_mr nic0: not supported: no peer memory module"}},
-		{"no export", &gpu{noDMABuf: true}, nil, []string{"by DMA buffer: the driver exports none", "no peer memory module"}},
-		{"wrong bytes", &gpu{}, func(c *fabric.Config) {
+		{"no export", &nicGPU{noDMABuf: true}, nil, []string{"by DMA buffer: the driver exports none", "no peer memory module"}},
+		{"wrong bytes", &nicGPU{}, func(c *fabric.Config) {
 			right := c.RegDMABuf
 			c.RegDMABuf = func(fd int, offset, length uint64) ([]byte, error) {
 				b, err := right(fd, offset, length)
@@ -146,7 +146,7 @@ func TestStagedReasons(t *testing.T) {
 				return b, err
 			}
 		}, []string{"the transfer that proves nic0 and emu:0 failed: other bytes arrived than were sent"}},
-		{"flush fails", &gpu{flushErr: errors.New("no flush")}, nil, []string{"the transfer that proves nic0 and emu:0 failed: no flush"}},
+		{"flush fails", &nicGPU{flushErr: errors.New("no flush")}, nil, []string{"the transfer that proves nic0 and emu:0 failed: no flush"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n, pool := gpuNetwork(t, tt.gpu, tt.change)
