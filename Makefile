@@ -7,7 +7,7 @@ ARGS        ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-gpu test-rxe test-hardware bench-rxe ci
+.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-gpu gpu-kit test-rxe test-hardware bench-rxe ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +19,10 @@ test: ## run all tests (under 5 minutes on 2 cores)
 	$(GO) test -timeout 5m ./...
 
 test-gpu: ## run the tests that need an NVIDIA GPU, on one (needs its driver and a C compiler)
-	CGO_ENABLED=1 GDR_TEST_REQUIRE=cuda $(GO) test -count=1 -timeout 10m ./gpubuf/cuda/...
+	CGO_ENABLED=1 GDR_TEST_REQUIRE=cuda $(GO) test -count=1 -timeout 10m ./gpubuf/... ./interop/gpu ./conn .
+
+gpu-kit: ## build what runs the GPU tests and measurements on a machine without Go, into bin/gpu-kit (its ./run)
+	@interop/gpu/kit/build $(ARGS)
 
 race: ## run all tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...

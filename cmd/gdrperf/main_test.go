@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gdrpc/gdrpc/gpubuf/cuda/cudatest"
 	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
 )
 
@@ -87,6 +89,23 @@ func TestGPU(t *testing.T) {
 	for _, device := range []string{"emu:1", "emu-async"} {
 		t.Run(device, func(t *testing.T) { requireGPUContests(t, gdrperf(t, gpuArgs(device)...)) })
 	}
+}
+
+// TestFakeCUDA makes them, and the staged ones, by the CUDA package, over a driver
+// library without a GPU that both processes find in place of the real one.
+func TestFakeCUDA(t *testing.T) {
+	f := cudatest.New(t, nil)
+	defer f.Forget()
+	fake := func(args ...string) *exec.Cmd {
+		cmd := gdrperf(t, args...)
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+filepath.Dir(f.Path))
+		return cmd
+	}
+	requireGPUContests(t, fake(gpuArgs("cuda:0")...))
+	f.Forget()
+	out, err := fake("-rounds", "1", "-warmups", "0", "-only", "staged", "-device", "cuda:1", "-joins", "2").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "| 64 MiB, cuda:1, joins: 2 | gdrpc |")
 }
 
 func gpuArgs(device string) []string {

@@ -167,10 +167,10 @@ func TestWaiters(t *testing.T) {
 		require.NoError(t, err)
 		wg.Go(func() { assert.NoError(t, c.Wait()) })
 	}
-	for f.calls("cuEventQuery") < copies || f.calls("cuEventSynchronize") < waiters {
+	for f.Calls("cuEventQuery") < copies || f.Calls("cuEventSynchronize") < waiters {
 		runtime.Gosched() // all have found that theirs is not done
 	}
-	f.openGate()
+	f.OpenGate()
 	wg.Wait()
 	require.LessOrEqual(t, f.ctl.MostWaiting, uint64(waiters))
 }

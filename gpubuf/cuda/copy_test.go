@@ -109,11 +109,11 @@ func TestCopyPeer(t *testing.T) {
 	f := newFake(t, nil)
 	a, b := f.open(t, Config{}), f.open(t, Config{Index: 1})
 	testPeer(t, a, b)
-	require.Positive(t, f.calls("cuMemcpyPeerAsync"))
-	f.refuse("cuMemcpyPeerAsync", 1, codeUnsupportedPeer)
-	before := f.calls("cuMemcpyDtoHAsync_v2")
+	require.Positive(t, f.Calls("cuMemcpyPeerAsync"))
+	f.Refuse("cuMemcpyPeerAsync", 1, codeUnsupportedPeer)
+	before := f.Calls("cuMemcpyDtoHAsync_v2")
 	testPeer(t, b, a)
-	require.Greater(t, f.calls("cuMemcpyDtoHAsync_v2"), before+3, "through the host")
+	require.Greater(t, f.Calls("cuMemcpyDtoHAsync_v2"), before+3, "through the host")
 }
 
 func TestCopyPeerGPU(t *testing.T) {

@@ -61,7 +61,7 @@ func TestEvent(t *testing.T) {
 	}
 	t.Run("fake", func(t *testing.T) {
 		f := newFake(t, nil)
-		test(t, f.open(t, Config{}), f.openGate)
+		test(t, f.open(t, Config{}), f.OpenGate)
 	})
 	t.Run("gpu", func(t *testing.T) {
 		requireGPU(t)
@@ -78,7 +78,7 @@ func TestEventOfSlice(t *testing.T) {
 	later := s.After(e)
 	defer later.Free()
 	require.False(t, isDone(later.Event()))
-	f.openGate()
+	f.OpenGate()
 	<-later.Event().Done()
 	got := make([]byte, 1000)
 	require.NoError(t, later.CopyOut(got, 0))
@@ -99,7 +99,7 @@ func TestEventsShareGoroutine(t *testing.T) {
 		events = append(events, e)
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
-	f.openGate()
+	f.OpenGate()
 	for _, e := range events {
 		<-e.Done()
 		require.NoError(t, e.Err())
@@ -143,13 +143,13 @@ func TestEventFails(t *testing.T) {
 	f := newFake(t, nil)
 	d := f.open(t, Config{})
 	m := mustAlloc(t, d, unit)
-	f.refuse("cuEventQuery", 1, codeInvalidHandle)
+	f.Refuse("cuEventQuery", 1, codeInvalidHandle)
 	e := spinning(t, d, newStream(t, d), m.Base(), unit)
 	<-e.Done()
 	var cause *Error
 	require.True(t, errors.As(e.Err(), &cause))
 	require.Equal(t, "cuEventQuery", cause.Call)
-	f.openGate()
+	f.OpenGate()
 }
 
 // Close ends the events that nobody waited for.

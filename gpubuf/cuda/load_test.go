@@ -64,7 +64,7 @@ func TestDriverWithoutGPU(t *testing.T) {
 	}
 	f := newFake(t, nil)
 	cfg := f.config()
-	f.refuse("cuInit", 1, codeNoDevice)
+	f.Refuse("cuInit", 1, codeNoDevice)
 	_, err := New(&cfg)
 	require.ErrorIs(t, err, gpubuf.ErrNoDevice)
 	require.EqualError(t, err, "cuda: cuInit: CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected; see nvidia-smi -L and CUDA_VISIBLE_DEVICES; a container needs --gpus all")
@@ -87,7 +87,7 @@ func TestList(t *testing.T) {
 	require.Equal(t, "2: Fake GPU, GPU-33fafafa-fafa-fafa-0000-000000000033, 0000:12:00.0, 16384 MiB", all[2].String())
 	require.False(t, all[1].DMABuf || all[1].HostFlush)
 	require.Equal(t, "none", all[1].WritesOrdering.String())
-	require.Zero(t, f.calls("cuDevicePrimaryCtxRetain"))
+	require.Zero(t, f.Calls("cuDevicePrimaryCtxRetain"))
 }
 
 // A GPU is found by index and UUID; a context is made on that one alone. The
@@ -134,7 +134,7 @@ func TestChooseWrong(t *testing.T) {
 		`Config.UUID is "GPU-", and there are`:        {UUID: "GPU-"},
 		`Config.UUID "GPU-11" fits 2 of them, and th`: {UUID: "GPU-11"},
 	} {
-		cfg.Library = f.path
+		cfg.Library = f.Path
 		_, err := New(&cfg)
 		require.ErrorIs(t, err, gpubuf.ErrNoDevice)
 		require.ErrorContains(t, err, want)

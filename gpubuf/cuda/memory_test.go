@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/cuda/cudatest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,7 +52,7 @@ func TestErrorText(t *testing.T) {
 	d := f.open(t, Config{})
 	_, err := d.Alloc(64 << 20)
 	require.EqualError(t, err, "cuda:0: cuMemAlloc (67108864 bytes): CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; 33554432 of 33554432 bytes are free; free memory or allocate less")
-	f.refuse("cuMemAlloc_v2", 1, 12345)
+	f.Refuse("cuMemAlloc_v2", 1, 12345)
 	_, err = d.Alloc(unit)
 	require.EqualError(t, err, "cuda:0: cuMemAlloc (2097152 bytes): unknown CUresult (12345): the driver has no text for it")
 }
@@ -69,7 +70,7 @@ func TestDMABuf(t *testing.T) {
 	t.Run("gpu", func(t *testing.T) {
 		gpus := requireGPU(t)
 		if !gpus[0].DMABuf {
-			missing(t, "dmabuf", fmt.Errorf("%v cannot export DMA buffers", gpus[0]), "use the open kernel modules")
+			cudatest.Missing(t, "dmabuf", fmt.Errorf("%v cannot export DMA buffers", gpus[0]), "use the open kernel modules")
 		}
 		test(t, mustOpen(t, Config{}))
 	})

@@ -7,64 +7,12 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/cuda/cudatest"
 	"github.com/stretchr/testify/require"
 )
 
-// kernels are loaded by every driver that this package knows. spin waits for
-// that many cycles of the GPU's clock first. The fake knows them by their names.
-var kernels = `.version 6.0
-.target sm_50
-.address_size 64
-` + kernel("fill", "", "", "mov.b32 %r7, %r1;") +
-	kernel("increase", "", "", "ld.global.u8 %r7, [%rd5]; add.u32 %r7, %r7, %r1;") +
-	kernel("spin", ", .param .u64 cycles", `
-	ld.param.u64 %rd6, [cycles];
-	mov.u64 %rd7, %clock64;
-wait:
-	mov.u64 %rd8, %clock64;
-	sub.u64 %rd9, %rd8, %rd7;
-	setp.lt.u64 %busy, %rd9, %rd6;
-	@%busy bra wait;`, "mov.b32 %r7, %r1;") + `
-.visible .entry fault()
-{
-	trap;
-	ret;
-}
-`
-
-// kernel is PTX of a kernel that all its threads together apply to n bytes at p.
-// Each byte becomes the low one of %r7.
-func kernel(name, params, before, each string) string {
-	return `
-.visible .entry ` + name + `(.param .u64 p, .param .u64 n, .param .u32 value` + params + `)
-{
-	.reg .pred %done, %busy;
-	.reg .b32 %r<8>;
-	.reg .b64 %rd<10>;` + before + `
-	ld.param.u64 %rd1, [p];
-	cvta.to.global.u64 %rd1, %rd1;
-	ld.param.u64 %rd2, [n];
-	ld.param.u32 %r1, [value];
-	mov.u32 %r2, %ctaid.x;
-	mov.u32 %r3, %ntid.x;
-	mov.u32 %r4, %tid.x;
-	mad.lo.u32 %r5, %r2, %r3, %r4;
-	cvt.u64.u32 %rd3, %r5;
-	mov.u32 %r6, %nctaid.x;
-	mul.wide.u32 %rd4, %r6, %r3;
-next:
-	setp.ge.u64 %done, %rd3, %rd2;
-	@%done bra end;
-	add.u64 %rd5, %rd1, %rd3;
-	` + each + `
-	st.global.u8 [%rd5], %r7;
-	add.u64 %rd3, %rd3, %rd4;
-	bra next;
-end:
-	ret;
-}
-`
-}
+// kernels are those that the fake knows.
+var kernels = cudatest.Kernels
 
 // wide is a launch of enough threads for a few MiB.
 var wide = Launch{Grid: [3]uint32{64}, Block: [3]uint32{256}}

@@ -118,9 +118,9 @@ func TestRefuseEach(t *testing.T) {
 		name := strings.TrimRight(string(fn.Name[:]), "\x00")
 		for n := 1; n <= min(int(fn.Calls), 4); n++ {
 			for _, code := range []int{codeInvalidHandle, 719} {
-				f.refuse(name, n, code)
+				f.Refuse(name, n, code)
 				err := session(f.config())
-				require.Zero(t, f.function(name).FailAt, "call %d of %s was not made", n, name)
+				require.Zero(t, f.Function(name).FailAt, "call %d of %s was not made", n, name)
 				tried++
 				if !quiet[name] {
 					var e *Error
@@ -129,7 +129,7 @@ func TestRefuseEach(t *testing.T) {
 					require.Equal(t, code == 719, errors.Is(err, gpubuf.ErrDeviceLost), "%v", err)
 					require.Contains(t, err.Error(), strings.TrimSuffix(name, "_v2"))
 				}
-				f.requireClean(t)
+				f.RequireClean(t)
 				if t.Failed() {
 					t.Fatalf("after call %d of %s was refused with %d", n, name, code)
 				}
@@ -164,7 +164,7 @@ func TestLost(t *testing.T) {
 	require.ErrorIs(t, e.Err(), gpubuf.ErrDeviceLost)
 	require.ErrorIs(t, c.Wait(), gpubuf.ErrDeviceLost)
 
-	calls := f.calls("cuCtxPushCurrent_v2")
+	calls := f.Calls("cuCtxPushCurrent_v2")
 	for name, err := range map[string]error{
 		"alloc":    errOf(d.Alloc(unit)),
 		"pinned":   errOf(d.Pinned().Alloc(unit)),
@@ -183,7 +183,7 @@ func TestLost(t *testing.T) {
 		require.ErrorContains(t, err, "ECC_UNCORRECTABLE", name)
 		require.ErrorContains(t, err, "cuda:0: ", name)
 	}
-	require.Equal(t, calls, f.calls("cuCtxPushCurrent_v2"), "the driver is asked no more")
+	require.Equal(t, calls, f.Calls("cuCtxPushCurrent_v2"), "the driver is asked no more")
 
 	o := mustAlloc(t, other, unit)
 	require.NoError(t, other.CopyIn(o.Base(), make([]byte, 10)))

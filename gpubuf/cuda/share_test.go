@@ -95,14 +95,14 @@ func TestShareReuse(t *testing.T) {
 		require.NoError(t, err)
 		all = append(all, o)
 	}
-	require.Equal(t, 1, f.calls("cuIpcOpenMemHandle_v2"))
+	require.Equal(t, 1, f.Calls("cuIpcOpenMemHandle_v2"))
 
 	h, _ := decodeHandle(s.Handle)
 	h.bufferID++ // the next allocation at that address
 	s.Handle = h.encode()
 	next, err := d.OpenShare(s)
 	require.NoError(t, err)
-	require.Equal(t, 2, f.calls("cuIpcOpenMemHandle_v2"))
+	require.Equal(t, 2, f.Calls("cuIpcOpenMemHandle_v2"))
 	require.NotEqual(t, all[0].Base(), next.Base())
 	require.NoError(t, next.Free())
 	for i, o := range all {

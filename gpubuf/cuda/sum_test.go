@@ -50,7 +50,7 @@ func TestCRC32CErrors(t *testing.T) {
 		f := newFake(t, nil)
 		d := f.open(t, Config{})
 		m := mustAlloc(t, d, unit)
-		f.refuse(symbol, 1, 2)
+		f.Refuse(symbol, 1, 2)
 		sum, err := d.CRC32C(m.Base(), 100)
 		require.ErrorContains(t, err, "crc32c", symbol)
 		require.ErrorContains(t, err, symbol)

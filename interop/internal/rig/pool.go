@@ -2,7 +2,6 @@ package rig
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -22,18 +21,19 @@ func NewPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 	gpu, err := emu.New(nil)
 	require.NoError(t, err)
 	cfg.Device = gpu
-	return newPool(t, cfg, gpu)
+	return NewDevicePool(t, cfg)
 }
 
 // NewHostPool makes a pool of host memory. It must be empty when the test ends.
 func NewHostPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 	t.Helper()
-	dev := host.New()
-	cfg.Device = dev
-	return newPool(t, cfg, dev)
+	cfg.Device = host.New()
+	return NewDevicePool(t, cfg)
 }
 
-func newPool(t testing.TB, cfg gpubuf.Config, dev io.Closer) *gpubuf.Pool {
+// NewDevicePool makes a pool of a device, which it owns. It must be empty when
+// the test ends.
+func NewDevicePool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 	t.Helper()
 	pool, err := gpubuf.NewPool(cfg)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func newPool(t testing.TB, cfg gpubuf.Config, dev io.Closer) *gpubuf.Pool {
 		if !Eventually(func() bool { err = pool.Close(); return err == nil }) {
 			require.NoError(t, err, "the pool does not fall empty")
 		}
-		require.NoError(t, dev.Close())
+		require.NoError(t, cfg.Device.Close())
 	})
 	return pool
 }

@@ -15,7 +15,7 @@
 #define MAX_FUNCTIONS 64
 #define UNIT (2ul << 20)
 
-// The same structure is in fake_test.go.
+// The same structure is in control.go.
 struct control {
 	uint64_t devices;
 	uint64_t lag;          // how often a pending event answers "not ready" before its work runs
@@ -25,8 +25,9 @@ struct control {
 	uint64_t own_handles;  // a process may open its own IPC handles
 	uint64_t stub;         // cuInit answers as the toolkit's stub does
 	uint64_t host_memory;  // capacity for page-locked memory
-	uint64_t host_allocs, host_bytes, streams, events, modules, opened; // that exist
-	uint64_t pushed;       // contexts pushed and not popped, on all threads
+	// What exists. Several processes may count in it.
+	_Atomic uint64_t host_allocs, host_bytes, streams, events, modules, opened;
+	_Atomic uint64_t pushed;       // contexts pushed and not popped, on all threads
 	uint64_t waiting, most_waiting; // threads in cuEventSynchronize, now and at most
 	uint64_t violations;   // broken rules
 	char violation[256];   // the first of them
@@ -35,8 +36,8 @@ struct control {
 		uint64_t memory;    // capacity
 		uint64_t dmabuf, ordering, host_flush, no_peer;
 		uint64_t lost;      // every call answers this code
-		uint64_t contexts;  // references to the primary context
-		uint64_t allocs, bytes; // that exist
+		_Atomic uint64_t contexts; // references to the primary context
+		_Atomic uint64_t allocs, bytes; // that exist
 		uint64_t flushes;
 	} dev[MAX_DEVICES];
 	struct {
