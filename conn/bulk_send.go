@@ -109,7 +109,7 @@ func (b *bulkSend) find(token Token, r request) (*Offer, bulkStatus) {
 // staged reports whether the bytes of an offer go through staging blocks on this
 // lane.
 func (b *bulkSend) staged(o *Offer) bool {
-	return o.flags&OfferStaged != 0 && (b.l.route == nil || !b.l.nic.reaches(o.src.Region()))
+	return o.flags&OfferStaged != 0 && (b.l.route == nil || !b.l.nic.reaches(o.where))
 }
 
 // abort answers the rest of a request with empty messages.
@@ -202,7 +202,7 @@ func (b *bulkSend) stage(s *serving) bool {
 
 // stop has the rest of a request fail, since its source cannot be read.
 func (b *bulkSend) stop(s *serving, o *Offer, err error) {
-	b.c.d.cfg.Logger.Warn("gdrpc: cannot read an attachment", "peer", b.c.RemoteAddr(), "device", o.src.Device().Name(), "err", err)
+	b.c.d.cfg.Logger.Warn("gdrpc: cannot read an attachment", "peer", b.c.RemoteAddr(), "device", o.where.Device().Name(), "err", err)
 	s.stop(bulkFailed)
 }
 

@@ -109,11 +109,12 @@ func (c *Conn) noteStaged(err error) {
 // first offer of a region of device memory registers it, which takes
 // milliseconds. A nil Conn knows what the offer itself does.
 func (c *Conn) Flags(o *Offer) OfferFlags {
-	if c == nil || c.mode != ModeVerbs || o.flags&OfferStaged == 0 {
+	if c == nil || c.mode != ModeVerbs || o.flags&OfferStaged == 0 || !o.read(c) {
 		return o.flags
 	}
+	defer o.readDone(c)
 	for _, n := range c.d.nics {
-		if err := n.reach(o.src.Region()); err != nil {
+		if err := n.reach(o.where); err != nil {
 			c.noteStaged(err)
 			return o.flags
 		}

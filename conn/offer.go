@@ -14,7 +14,8 @@ import (
 // from then on src must not be touched.
 type Offer struct {
 	token Token
-	src   *gpubuf.Slice // own reference, freed when drained
+	src   *gpubuf.Slice  // own reference, freed when drained
+	where *gpubuf.Region // that src lies in; may be named, but not registered, when src is freed
 	size  int64
 	flags OfferFlags
 	event gpubuf.Event // after which the source can be read; nil if it can
@@ -49,7 +50,7 @@ func NewOffer(src *gpubuf.Slice) (*Offer, error) {
 	if _, known := o.readiness(); !known {
 		o.flags |= OfferPending
 	}
-	if r := ref.Region(); r != nil && r.HostBytes() == nil {
+	if o.where = ref.Region(); o.where != nil && o.where.HostBytes() == nil {
 		o.flags |= OfferStaged
 	}
 	return o, nil
@@ -213,8 +214,8 @@ func (c *Conn) AddOffer(o *Offer) error {
 		return err
 	}
 	flags := c.Flags(o) // so that its region is registered here too, wherever its descriptor was made
-	if flags&OfferStaged != 0 && c.ipc.reason() != nil {
-		if err := c.pinned.keep(o.src.Device()); err != nil {
+	if flags&(OfferStaged|OfferDirect) == OfferStaged && c.ipc.reason() != nil {
+		if err := c.pinned.keep(o.where.Device()); err != nil {
 			return err
 		}
 	}

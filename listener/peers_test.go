@@ -41,7 +41,7 @@ func listenHook(t *testing.T, cfg Config, hook handshake.Hook) *Listener {
 
 func listenOn(t *testing.T, inner net.Listener, cfg Config, hook handshake.Hook) *Listener {
 	t.Helper()
-	if cfg.Domain == nil {
+	if cfg.Domain == nil && cfg.Conn.Logger == nil {
 		cfg.Conn = quiet
 	}
 	l, err := prepare(inner, &cfg)
@@ -53,20 +53,24 @@ func listenOn(t *testing.T, inner net.Listener, cfg Config, hook handshake.Hook)
 }
 
 // newDialer makes a Dialer for one test.
-func newDialer(t *testing.T) *dialer.Dialer {
+func newDialer(t *testing.T) *dialer.Dialer { return newDialerWith(t, quiet) }
+
+func newDialerWith(t *testing.T, cfg conn.Config) *dialer.Dialer {
 	t.Helper()
-	d, err := dialer.New(&dialer.Config{Conn: quiet})
+	d, err := dialer.New(&dialer.Config{Conn: cfg})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }
 
 // dialGdrpc connects a gdrpc client.
-func dialGdrpc(t *testing.T, l *Listener) *conn.Conn {
+func dialGdrpc(t *testing.T, l *Listener) *conn.Conn { return dialFrom(t, l, quiet) }
+
+func dialFrom(t *testing.T, l *Listener, cfg conn.Config) *conn.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := newDialer(t).DialContext(ctx, l.Addr().String())
+	c, err := newDialerWith(t, cfg).DialContext(ctx, l.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c.(*conn.Conn)
