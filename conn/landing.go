@@ -88,6 +88,10 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 	if err := l.checkRequired(flags); err != nil {
 		return err
 	}
+	if flags&OfferPushed != 0 && l.c.d.cfg.Require > c.pushedPath() {
+		c.Forget(l.token) // it is landed by the better way
+		flags &^= OfferPushed
+	}
 	if l.staged && l.begin == nil {
 		if err := c.pinned.keep(l.dst.Device()); err != nil {
 			return err

@@ -137,6 +137,20 @@ func TestVerbsRequire(t *testing.T) {
 	o.Withdraw()
 	<-o.Drained()
 
+	n = newNetworkOf(t, func(side int, c *Config) { c.Require = [2]Path{PathNone, PathGDR}[side] })
+	client, server = n.pair(t)
+	greet(t, client, server)
+	pushed, bytes := filled(t, pool, 40000, 4)
+	o = offer(t, client, pushed)
+	require.True(t, client.Push(o))
+	dst := alloc(t, pool, 40000)
+	l := server.Land(o.Token(), client.Flags(o)|OfferPushed, dst)
+	require.NoError(t, l.Wait(soon(t)))
+	requireBytes(t, bytes, dst)
+	require.Equal(t, PathGDR, l.Path(), "the push is not taken")
+	o.Withdraw()
+	<-o.Drained()
+
 	cfg := quiet()
 	cfg.Require = PathGDR
 	client, server = verbsPair(t, cfg)
