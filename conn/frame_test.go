@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"testing"
 
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/route"
 	"github.com/stretchr/testify/require"
 )
 
@@ -23,8 +25,20 @@ var goldenFrames = []struct {
 	{"EagerCredit", frame{typ: frameEagerCredit, credit: 1, id: 4}, "0b00000400000001" + "00000004"},
 	{"SumRequest", frame{typ: frameSumRequest, token: Token{9}}, "0c00001000000000" + "09000000000000000000000000000000"},
 	{"Sum", frame{typ: frameSum, token: Token{9}, status: bulkFailed, id: 0xe3069283}, "0d00001500000000" + "09000000000000000000000000000000" + "03" + "e3069283"},
+	{"BulkOpen", frame{typ: frameBulkOpen, rail: 3, port: goldenPort}, "0800002100000000" + "03" + goldenPortHex},
+	{"BulkReady", frame{typ: frameBulkReady, rail: 3, status: bulkFailed, port: goldenPort}, "0900002200000000" + "0303" + goldenPortHex},
 	{"ConnEnd", frame{typ: frameConnEnd, reason: 1}, "0a00000100000000" + "01"},
 }
+
+var goldenPort = railPort{
+	end: route.Endpoint{
+		Link: ibverbs.LinkEthernet, MTU: ibverbs.MTU4096, Type: ibverbs.GIDTypeRoCEv2, LID: 0x102,
+		GID: ibverbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1},
+	},
+	qp: QPInfo{QPNum: 0xabcdef, PSN: 0x123456},
+}
+
+const goldenPortHex = "02050200" + "01020000" + "00abcdef" + "00123456" + "00000000000000000000ffff0a000001"
 
 func TestFrameGolden(t *testing.T) {
 	for _, g := range goldenFrames {

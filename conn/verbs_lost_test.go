@@ -123,6 +123,13 @@ func requireLost(t *testing.T, c *Conn, reason string) {
 	_, err := c.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NotErrorIs(t, err, io.EOF)
+	for _, ended := range []*cause{c.ending.failed, c.ending.lanes} { // the stream may tell before the Conn does
+		select {
+		case <-ended.ch:
+		case <-soon(t).Done():
+			t.Fatal("the Conn goes on")
+		}
+	}
 	require.ErrorContains(t, c.ending.failed.get(), reason)
 	require.ErrorContains(t, err, reason)
 	_, err = c.Write([]byte{1})
