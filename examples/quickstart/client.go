@@ -60,8 +60,12 @@ func bounceAll(ctx context.Context, to ready, f *os.File, size int64, o options)
 }
 
 func (c *client) dial(to ready, path conn.Path) (func(), error) {
-	cfg := dialer.Config{Conn: conn.Config{NoIPC: path == conn.PathSoft, Require: path}}
-	d, err := dialer.New(&cfg)
+	cfg, err := connConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Require = path
+	d, err := dialer.New(&dialer.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout})
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,7 @@
 // attachment that lands in the memory of a GPU, an emulated one by default, has
 // it hashed there, and gets it back. It then does the same with stock gRPC bytes fields.
 //
-//	quickstart [-json] [-rounds N] [-device cuda:N] [-path ipc|soft] [-listen ADDR] [FILE]
+//	quickstart [-json] [-rounds N] [-device cuda:N] [-path PATH] [-listen ADDR] [FILE]
 package main
 
 import (
@@ -52,7 +52,7 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.json, "json", false, "print one JSON object; *_gbps are 10^9 payload bytes per second, both ways added up")
 	fs.BoolVar(&o.verbose, "v", false, "log connections and fallbacks to standard error")
 	fs.IntVar(&o.rounds, "rounds", 0, "timed rounds after the warm-up; 0 means 10, fewer for files above 64 MiB")
-	fs.Func("path", "how the attachment goes: ipc, or fail; soft; by default the best that can be had", o.parsePath)
+	fs.Func("path", "how the attachment goes, or fail: soft, ipc, or with RDMA rdma-staged, gdr; by default the best that can be had without RDMA", o.parsePath)
 	fs.StringVar(&o.device, "device", emulated, "the GPU of both processes: an emulated one, or cuda:N")
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the gdrpc server")
 	fs.Usage = func() {
@@ -71,13 +71,13 @@ func parse(args []string) (options, error) {
 }
 
 func (o *options) parsePath(name string) error {
-	for _, p := range []conn.Path{conn.PathSoft, conn.PathIPC} {
+	for _, p := range []conn.Path{conn.PathSoft, conn.PathRDMAStaged, conn.PathIPC, conn.PathGDR} {
 		if p.String() == name {
 			o.path = p
 			return nil
 		}
 	}
-	return errors.New("want soft or ipc")
+	return errors.New("want soft, rdma-staged, ipc or gdr")
 }
 
 // run does the whole job on the client's side.
@@ -97,7 +97,7 @@ func run(ctx context.Context, o options) error {
 	if err := checkMemory(o.device, size); err != nil {
 		return err
 	}
-	server, err := startServer(ctx, serverConfig{Listen: o.listen, Device: o.device, Limit: poolLimit(size), Verbose: o.verbose})
+	server, err := startServer(ctx, serverConfig{Listen: o.listen, Path: o.path, Device: o.device, Limit: poolLimit(size), Verbose: o.verbose})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/gdrpc/gdrpc/conn"
 )
 
 // serverEnv holds the serverConfig of a process that is to be the server.
@@ -16,6 +18,7 @@ const serverEnv = "GDRPC_QUICKSTART_SERVER"
 
 type serverConfig struct {
 	Listen  string
+	Path    conn.Path
 	Device  string
 	Limit   int64 // of the server's pool, bytes
 	Verbose bool

@@ -73,7 +73,11 @@ func serve(cfg serverConfig, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer closePool()
-	lis, err := listener.Listen("tcp", cfg.Listen, nil)
+	lanes, err := connConfig(cfg.Path)
+	if err != nil {
+		return err
+	}
+	lis, err := listener.Listen("tcp", cfg.Listen, &listener.Config{Conn: lanes, HandshakeTimeout: handshakeTimeout})
 	if err != nil {
 		return err
 	}

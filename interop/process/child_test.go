@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
 	"github.com/gdrpc/gdrpc/interop/internal/rig"
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,7 @@ func playClient(t *testing.T, parent *rig.Parent) {
 
 // serverPart is what a server process has to do.
 type serverPart struct {
-	Addr string // "127.0.0.1:0", or what a process before had
+	Addr string // Local, or what a process before had
 }
 
 func playServer(t *testing.T, parent *rig.Parent) {
@@ -89,10 +90,17 @@ type round struct {
 // the middle of some.
 func throw(t *testing.T, n int) round {
 	dice := rig.Random(t, n)
-	size := func() int64 { return 1<<20 + dice.Int64N(12<<20) }
+	least, more := int64(1<<20), int64(12<<20)
+	if rig.PathOverNIC(t) != conn.PathNone { // an emulated one is slow
+		least, more = 128<<10, 1<<20
+	}
+	size := func() int64 { return least + dice.Int64N(more) }
 	r := round{calls: 1 + dice.IntN(8), after: time.Duration(dice.Int64N(int64(12 * time.Millisecond)))}
 	r.kind = []rig.ClientKind{rig.GdrpcClient, rig.MemoryClient, rig.MemoryClient, rig.SharedClient}[dice.IntN(4)]
 	r.bulk = 1 + dice.IntN(4)
+	if rig.PathOverNIC(t) != conn.PathNone {
+		r.kind = rig.GdrpcClient // the others differ in what they do over TCP
+	}
 	way := dice.IntN(3)
 	if way != 0 {
 		r.call.Request = rig.Series(uint64(n), size(), 40_000)

@@ -14,7 +14,7 @@ import (
 
 // BenchmarkCall makes empty calls, over queue pairs and over TCP.
 func BenchmarkCall(b *testing.B) {
-	n := requireNIC(b)
+	n := rig.RequireNIC(b)
 	for _, path := range []conn.Path{conn.PathGDR, conn.PathSoft} {
 		b.Run(path.String(), func(b *testing.B) {
 			c := connect(b, n, path)
@@ -25,10 +25,10 @@ func BenchmarkCall(b *testing.B) {
 
 // BenchmarkStream moves bytes of the connection itself, beside a bare socket.
 func BenchmarkStream(b *testing.B) {
-	n := requireNIC(b)
+	n := rig.RequireNIC(b)
 	for _, kind := range []struct {
 		name string
-		pair func(testing.TB, nic) (client, server net.Conn)
+		pair func(testing.TB, rig.NIC) (client, server net.Conn)
 	}{{"verbs", verbsPair}, {"tcp", tcpPair}} {
 		b.Run(kind.name+"/65536B", func(b *testing.B) {
 			client, server := kind.pair(b, n)
@@ -77,8 +77,8 @@ func report(b *testing.B, f func() error) {
 }
 
 // tcpPair is a pair of sockets over the same address.
-func tcpPair(t testing.TB, n nic) (client, server net.Conn) {
-	l, err := net.Listen("tcp", net.JoinHostPort(n.address, "0"))
+func tcpPair(t testing.TB, n rig.NIC) (client, server net.Conn) {
+	l, err := net.Listen("tcp", net.JoinHostPort(n.Address, "0"))
 	require.NoError(t, err)
 	defer l.Close()
 	client, err = net.Dial("tcp", l.Addr().String())

@@ -18,21 +18,21 @@ var sizes = []int64{256 << 10, 1<<20 + 3, 5 << 20}
 
 // connect makes a client of a server of its own whose lanes run over n, attachments by at
 // most the path most.
-func connect(t testing.TB, n nic, most conn.Path) *rig.Client {
-	cfg := conn.Config{NICs: []ibverbs.Device{n}, MaxPath: most, NoIPC: true, Logger: rig.Quiet()}
+func connect(t testing.TB, n rig.NIC, most conn.Path) *rig.Client {
+	cfg := conn.Config{NICs: []ibverbs.Device{n.Device}, MaxPath: most, NoIPC: true, Logger: rig.Quiet()}
 	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{
-		Address:  net.JoinHostPort(n.address, "0"),
-		Listener: listener.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout},
+		Address:  net.JoinHostPort(n.Address, "0"),
+		Listener: listener.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience},
 	})
 	return rig.Dial(t, rig.GdrpcClient, s.Addr, rig.ClientConfig{
-		Dialer: dialer.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout},
+		Dialer: dialer.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience},
 	})
 }
 
 // TestCall has attachments of an emulated GPU in requests and replies, with the
 // device writing into its memory and with copies from and to host memory.
 func TestCall(t *testing.T) {
-	n := requireNIC(t)
+	n := rig.RequireNIC(t)
 	for _, path := range []conn.Path{conn.PathGDR, conn.PathRDMAStaged} {
 		t.Run(path.String(), func(t *testing.T) {
 			c := connect(t, n, path)
@@ -52,7 +52,7 @@ func TestCall(t *testing.T) {
 
 // TestConcurrentCalls has many calls on one connection at once, small and large.
 func TestConcurrentCalls(t *testing.T) {
-	n := requireNIC(t)
+	n := rig.RequireNIC(t)
 	c := connect(t, n, conn.PathNone)
 	ctx := rig.Context(t)
 	const callers = 8

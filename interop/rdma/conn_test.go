@@ -15,17 +15,17 @@ import (
 
 // TestConn holds connections over queue pairs to what a net.Conn is.
 func TestConn(t *testing.T) {
-	n := requireNIC(t)
+	n := rig.RequireNIC(t)
 	conntest.Run(t, func(t *testing.T) (client, server net.Conn) { return verbsPair(t, n) }, &conntest.Config{Net: "gdr"})
 }
 
 // verbsPair is a connection over queue pairs of n.
-func verbsPair(t testing.TB, n nic) (client, server net.Conn) {
-	cfg := conn.Config{NICs: []ibverbs.Device{n}, Logger: rig.Quiet()}
-	l, err := listener.Listen("tcp", net.JoinHostPort(n.address, "0"), &listener.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout})
+func verbsPair(t testing.TB, n rig.NIC) (client, server net.Conn) {
+	cfg := conn.Config{NICs: []ibverbs.Device{n.Device}, Logger: rig.Quiet()}
+	l, err := listener.Listen("tcp", net.JoinHostPort(n.Address, "0"), &listener.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	d := rig.NewDialer(t, dialer.Config{Conn: cfg, HandshakeTimeout: handshakeTimeout})
+	d := rig.NewDialer(t, dialer.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience})
 	client, err = d.DialContext(rig.Context(t), l.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })

@@ -60,6 +60,7 @@ func benchmarks(rounds int) (steps []*step) {
 func benchmarkRound() []*step {
 	const (
 		rate64K, rate1M  = "send 64 KiB", "send 1 MiB"
+		rate8M           = "send 8 MiB"
 		latPoll, latWait = "64 B polling", "64 B events"
 		call             = "empty call, half"
 	)
@@ -67,18 +68,22 @@ func benchmarkRound() []*step {
 		perftest(figure{contest: rate64K, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "65536", "-n", "500"),
 		perftest(figure{contest: rate64K, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "65536", "-n", "500"),
 		verbs(figure{contest: rate64K, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/65536B", 500),
-		whole(figure{contest: rate64K, subject: "stream of a Conn", unit: mibps, pattern: goRate}, "Stream/verbs/65536B", 500),
+		entire(figure{contest: rate64K, subject: "stream of a Conn", unit: mibps, pattern: goRate}, "Stream/verbs/65536B", 500),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "1048576", "-n", "50"),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "1048576", "-n", "50"),
 		verbs(figure{contest: rate1M, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/1048576B", 50),
+		entire(figure{contest: rate1M, subject: "landings", unit: mibps, pattern: goRate}, "Landing/1048576B", 50),
+		perftest(figure{contest: rate8M, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "8388608", "-n", "10", "-t", "4"),
+		perftest(figure{contest: rate8M, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "8388608", "-n", "10", "-t", "4"),
+		entire(figure{contest: rate8M, subject: "landings", unit: mibps, pattern: goRate}, "Landing/8388608B", 10),
 		perftest(figure{contest: latPoll, subject: "ib_send_lat", unit: usec, base: true, pattern: sendLat}, "-s", "64", "-n", "1000"),
 		verbs(figure{contest: latPoll, subject: "ibverbs/verbs", unit: usec, pattern: goLat}, "PingPong/polling", 1000),
 		rstream(figure{contest: latPoll, subject: "rstream", unit: usec, pattern: rstreamLat}, "-S", "64", "-C", "1", "-I", "500"),
 		perftest(figure{contest: latWait, subject: "ib_send_lat -e", unit: usec, base: true, pattern: sendLat}, "-e", "-s", "64", "-n", "1000"),
 		verbs(figure{contest: latWait, subject: "ibverbs/verbs", unit: usec, pattern: goLat}, "PingPong/events", 1000),
-		whole(figure{contest: latWait, subject: "stream of a Conn", unit: usec, pattern: goLat}, "Stream/verbs/pingpong", 500),
-		whole(figure{contest: call, subject: "over TCP", unit: usec, base: true, pattern: goLat}, "Call/soft", 200),
-		whole(figure{contest: call, subject: "over verbs", unit: usec, pattern: goLat}, "Call/gdr", 200),
+		entire(figure{contest: latWait, subject: "stream of a Conn", unit: usec, pattern: goLat}, "Stream/verbs/pingpong", 500),
+		entire(figure{contest: call, subject: "over TCP", unit: usec, base: true, pattern: goLat}, "Call/soft", 200),
+		entire(figure{contest: call, subject: "over verbs", unit: usec, pattern: goLat}, "Call/gdr", 200),
 	}
 }
 
@@ -95,8 +100,8 @@ func perftest(f figure, args ...string) *step {
 // verbs is a benchmark of the provider, with n operations.
 func verbs(f figure, name string, n int) *step { return goBench(f, "ibverbs/verbs", name, n) }
 
-// whole is a benchmark of connections and calls.
-func whole(f figure, name string, n int) *step { return goBench(f, "interop/rdma", name, n) }
+// entire is a benchmark of connections and calls.
+func entire(f figure, name string, n int) *step { return goBench(f, "interop/rdma", name, n) }
 
 func goBench(f figure, pkg, name string, n int) *step {
 	args := []string{"-test.run", "^$", "-test.bench", name + "$", "-test.benchtime", fmt.Sprintf("%dx", n)}

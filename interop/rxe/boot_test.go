@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gdrpc/gdrpc/interop/rxe/internal/plan"
 	"github.com/stretchr/testify/require"
@@ -45,7 +46,7 @@ func TestModuleTree(t *testing.T) {
 // TestStepsAreDistinct guards what the report takes for granted.
 func TestStepsAreDistinct(t *testing.T) {
 	names := make(map[string]bool)
-	for _, s := range append(suites(), benchmarks(2)...) {
+	for _, s := range append(suites(time.Second), benchmarks(2)...) {
 		require.False(t, names[s.name], s.name)
 		names[s.name] = true
 		require.Positive(t, s.limit, s.name)

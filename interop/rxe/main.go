@@ -26,6 +26,7 @@ type options struct {
 	pkg    string
 	args   []string
 	limit  time.Duration
+	soak   time.Duration
 	memory int
 }
 
@@ -60,6 +61,7 @@ func parse(argv []string) (opt options, err error) {
 	})
 	fs.StringVar(&opt.pkg, "test", "", "instead of the list of steps the tests of this `package` (its folder); what follows -- goes to the test binary")
 	fs.DurationVar(&opt.limit, "limit", 15*time.Minute, "of the whole run")
+	fs.DurationVar(&opt.soak, "soak", 5*time.Second, "how long the step full/gdr keeps all windows full")
 	fs.IntVar(&opt.memory, "memory", 3072, "of the machine, in `MiB`")
 	if err := fs.Parse(argv); err != nil {
 		return opt, err
@@ -75,14 +77,14 @@ func (opt options) steps() ([]*step, error) {
 	if opt.pkg != "" {
 		pkg := strings.Trim(strings.TrimPrefix(opt.pkg, "./"), "/")
 		s := &step{name: pkg, pkg: pkg, tests: true, args: opt.args, limit: opt.limit}
-		for _, known := range suites() {
+		for _, known := range suites(opt.soak) {
 			if known.pkg == pkg && known.tests {
 				s.mayskip = known.mayskip
 			}
 		}
 		return []*step{s}, nil
 	}
-	all := suites()
+	all := suites(opt.soak)
 	if opt.bench {
 		all = benchmarks(opt.rounds)
 	}

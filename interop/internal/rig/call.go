@@ -136,11 +136,15 @@ func differ(who string, got []string, want []Payload) error {
 	return nil
 }
 
-// Right makes the call and fails unless all bytes are right.
+// Right makes the call and fails unless all bytes are right, and went as they
+// should.
 func (c *Client) Right(ctx context.Context, call Call) error {
 	r, err := c.Do(ctx, call)
 	if err != nil {
 		return err
 	}
-	return r.Wrong(call)
+	if err := r.Wrong(call); err != nil || c.path == conn.PathNone {
+		return err
+	}
+	return r.wayward(call, c.path)
 }

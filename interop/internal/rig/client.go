@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gdrpc/gdrpc"
+	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/stretchr/testify/require"
@@ -49,6 +50,8 @@ type Client struct {
 	Kind ClientKind
 	Pool *gpubuf.Pool // nil: stock
 	*grpc.ClientConn
+
+	path conn.Path // that large attachments must take over a NIC; PathNone: any
 }
 
 // ClientConfig says how a client differs from the default.
@@ -69,12 +72,18 @@ func Dial(t testing.TB, kind ClientKind, target string, cfg ClientConfig) *Clien
 		target = Firewall(t, target)
 	}
 	cfg.Dialer.Conn.NoIPC = cfg.Dialer.Conn.NoIPC || kind != MemoryClient
+	if kind == GdrpcClient || kind == MemoryClient {
+		if c.path = useNIC(t, &cfg.Dialer.Conn); c.path != conn.PathNone {
+			// Servers that are killed again and again are no reason to leave the NIC.
+			cfg.Dialer.HandshakeTimeout, cfg.Dialer.PlainTTL = NICPatience, -1
+		}
+	}
 	cfg.Dialer.NoShared = cfg.Dialer.NoShared || kind == PlainClient
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
-			MinConnectTimeout: Patience,
+			MinConnectTimeout: 3 * Patience, // a dialer takes a third of it for a handshake
 		}),
 	}, cfg.GRPC...)
 	if kind != StockClient {

@@ -15,6 +15,11 @@ import (
 // Patience is how long something may take that nothing is wrong with.
 const Patience = 20 * time.Second
 
+// NICPatience is how long a handshake may take over an RDMA device. Queue pairs
+// of an emulated one take seconds on a busy machine; past it a connection goes
+// on over TCP.
+const NICPatience = 20 * time.Second
+
 // NewPool makes a pool of an emulated GPU. It must be empty when the test ends.
 func NewPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 	t.Helper()

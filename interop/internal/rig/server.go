@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc"
+	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/internal/testpb"
 	"github.com/gdrpc/gdrpc/listener"
@@ -58,7 +59,7 @@ type Server struct {
 type ServerConfig struct {
 	Name     string          // in its answers; default: the kind's
 	Network  string          // default "tcp"
-	Address  string          // default "127.0.0.1:0"
+	Address  string          // default: Local of a GdrpcServer, else "127.0.0.1:0"
 	Pool     *gpubuf.Pool    // default: an emulated GPU's
 	Listener listener.Config // of gdrpc's listeners; the default logger is Quiet
 	GRPC     []grpc.ServerOption
@@ -72,6 +73,9 @@ func Serve(t testing.TB, kind ServerKind, cfg ServerConfig) *Server {
 	t.Helper()
 	setDefault(&cfg.Name, kind.String())
 	setDefault(&cfg.Network, "tcp")
+	if cfg.Address == "" && kind == GdrpcServer {
+		cfg.Address = Local(t)
+	}
 	setDefault(&cfg.Address, "127.0.0.1:0")
 	inner := cfg.Inner
 	var err error
@@ -81,6 +85,9 @@ func Serve(t testing.TB, kind ServerKind, cfg ServerConfig) *Server {
 	}
 	s := &Server{Kind: kind, Addr: inner.Addr().String(), served: make(chan error, 1)}
 	lis := inner
+	if kind == GdrpcServer && cfg.Listener.Domain == nil && useNIC(t, &cfg.Listener.Conn) != conn.PathNone {
+		cfg.Listener.HandshakeTimeout = NICPatience
+	}
 	if kind == GdrpcServer || kind == StockOnListener {
 		if cfg.Listener.Conn.Logger == nil && cfg.Listener.Domain == nil {
 			cfg.Listener.Conn.Logger = Quiet()
