@@ -19,7 +19,9 @@ test: ## run all tests (under 5 minutes on 2 cores)
 	$(GO) test -timeout 5m ./...
 
 test-gpu: ## run the tests that need an NVIDIA GPU, on one (needs its driver and a C compiler)
-	CGO_ENABLED=1 GDR_TEST_REQUIRE=cuda $(GO) test -count=1 -timeout 10m ./gpubuf/... ./interop/gpu ./conn .
+	CGO_ENABLED=1 GDR_TEST_REQUIRE=cuda $(GO) test -count=1 -timeout 10m ./gpubuf/... ./interop/gpu
+	CGO_ENABLED=1 GDR_TEST_DEVICE=cuda:0 $(GO) test -count=1 -timeout 10m -run '^TestLanding|^TestOffer[LW]|^TestReady|^TestStag' ./conn
+	CGO_ENABLED=1 GDR_TEST_DEVICE=cuda:0 $(GO) test -count=1 -timeout 10m -skip 'Verbs|AttemptsInside|/verbs$$' .
 
 gpu-kit: ## build what runs the GPU tests and measurements on a machine without Go, into bin/gpu-kit (its ./run)
 	@interop/gpu/kit/build $(ARGS)

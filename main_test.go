@@ -1,18 +1,20 @@
 package gdrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
-	"github.com/gdrpc/gdrpc/gpubuf/emu"
+	"github.com/gdrpc/gdrpc/gpubuf/named"
 	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
 	"github.com/gdrpc/gdrpc/internal/testpb"
 	"github.com/stretchr/testify/require"
@@ -28,6 +30,7 @@ import (
 
 func TestMain(m *testing.M) {
 	encoding.RegisterCodec(jsonCodec{})
+	named.Warm(os.Getenv(deviceEnv))
 	leaktest.Main(m)
 }
 
@@ -40,10 +43,14 @@ func (jsonCodec) Unmarshal(data []byte, v any) error {
 }
 func (jsonCodec) Name() string { return "json" }
 
-// newPool makes a pool of an emulated GPU. It must be empty when the test ends.
+// deviceEnv names the GPU that tests use in place of an emulated one, "cuda:0".
+const deviceEnv = "GDR_TEST_DEVICE"
+
+// newPool makes a pool of a GPU, an emulated one unless deviceEnv names another.
+// It must be empty when the test ends.
 func newPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 	t.Helper()
-	dev, err := emu.New(nil)
+	dev, err := named.Open(cmp.Or(os.Getenv(deviceEnv), "emu"))
 	require.NoError(t, err)
 	cfg.Device = dev
 	pool, err := gpubuf.NewPool(cfg)

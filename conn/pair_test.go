@@ -2,17 +2,20 @@ package conn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/gpubuf/emu"
 	"github.com/gdrpc/gdrpc/gpubuf/host"
+	"github.com/gdrpc/gdrpc/gpubuf/named"
 	"github.com/stretchr/testify/require"
 )
 
@@ -201,8 +204,9 @@ func greet(t testing.TB, client, server *Conn) {
 var pools = map[string]func(t testing.TB) gpubuf.Device{
 	"host":   func(testing.TB) gpubuf.Device { return host.New() },
 	"shared": func(testing.TB) gpubuf.Device { return host.NewShared() },
+	// An emulated GPU, unless the environment names another, such as "cuda:0".
 	"emu": func(t testing.TB) gpubuf.Device {
-		d, err := emu.New(nil)
+		d, err := named.Open(cmp.Or(os.Getenv(deviceEnv), "emu"))
 		require.NoError(t, err)
 		return d
 	},
