@@ -187,7 +187,7 @@ func (d *Device) copyFrom(dst gpubuf.DevicePtr, f *Device, src gpubuf.DevicePtr,
 	defer l.giveBack()
 	var r result
 	if d.ctx == f.ctx { // two Devices may be one GPU
-		r = d.drv.copy(d.ctx, l.stream, dst, src, n)
+		r = d.drv.copy(d.ctx, l.stream, l.blocks[0].event, dst, src, n)
 	} else {
 		r = d.drv.copyPeer(d.ctx, l.stream, dst, f.ctx, src, n)
 	}

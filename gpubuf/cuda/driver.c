@@ -26,6 +26,9 @@ enum {
 	kJitErrorLog = 5,
 	kJitErrorLogSize = 6,
 	kMaxArgs = 16,
+	kNotReady = 600,
+	kLooks = 200, // at an event, each of about a microsecond, before the driver waits
+	kPauses = 20,
 };
 
 static gdr_result result(int function, CUresult code) {
@@ -298,12 +301,37 @@ gdr_result gdr_copy_out(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, ui
 	});
 }
 
-gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
-		    uint64_t src, uint64_t size) {
+// relax lets the driver's locks go to others between two looks at an event.
+static void relax(void) {
+	for (int i = 0; i < kPauses; i++) {
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#elif defined(__aarch64__)
+		__asm__ volatile("yield");
+#endif
+	}
+}
+
+// arrive waits for what a stream has to do. Looking at an event takes fewer of
+// the driver's locks than cuStreamSynchronize, for which copies on other streams
+// wait meanwhile.
+static gdr_result arrive(const gdr_driver *d, uintptr_t stream, uintptr_t event) {
+	gdr_result r = CALL(d, cuEventRecord, (CUevent)event, (CUstream)stream);
+	for (int i = 0; i < kLooks && r == 0; i++) {
+		CUresult code = d->cuEventQuery((CUevent)event);
+		if (code != kNotReady)
+			return result(GDR_cuEventQuery, code);
+		relax();
+	}
+	return r ? r : CALL(d, cuEventSynchronize, (CUevent)event);
+}
+
+gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uintptr_t event,
+		    uint64_t dst, uint64_t src, uint64_t size) {
 	WITHIN(d, ctx, {
 		r = CALL(d, cuMemcpyDtoDAsync, dst, src, size, (CUstream)stream);
 		if (r == 0)
-			r = finish(d, stream, 0);
+			r = arrive(d, stream, event);
 	});
 }
 

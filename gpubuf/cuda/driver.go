@@ -152,7 +152,7 @@ type driver interface {
 	// CUresult cuMemcpyDtoHAsync(void *, CUdeviceptr, size_t, CUstream)
 	copyOut(c contextHandle, s Stream, e eventHandle, dst uintptr, src gpubuf.DevicePtr, n int64) result
 	// CUresult cuMemcpyDtoDAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream)
-	copy(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result
+	copy(c contextHandle, s Stream, e eventHandle, dst, src gpubuf.DevicePtr, n int64) result
 	// CUresult cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)
 	copyPeer(c contextHandle, s Stream, dst gpubuf.DevicePtr, from contextHandle, src gpubuf.DevicePtr, n int64) result
 

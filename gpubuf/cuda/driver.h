@@ -151,7 +151,7 @@ gdr_result gdr_copy_in(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uin
 		       uint64_t dst, uintptr_t src, uint64_t size);
 gdr_result gdr_copy_out(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uintptr_t event,
 			uintptr_t dst, uint64_t src, uint64_t size);
-gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
+gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uintptr_t event, uint64_t dst,
 		    uint64_t src, uint64_t size);
 gdr_result gdr_copy_peer(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
 			 uintptr_t from, uint64_t src, uint64_t size);

@@ -66,8 +66,8 @@ func (l library) copyOut(c contextHandle, s Stream, e eventHandle, dst uintptr, 
 	return result(C.gdr_copy_out(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uintptr_t(e), C.uintptr_t(dst), C.uint64_t(src), C.uint64_t(n)))
 }
 
-func (l library) copy(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result {
-	return result(C.gdr_copy(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n)))
+func (l library) copy(c contextHandle, s Stream, e eventHandle, dst, src gpubuf.DevicePtr, n int64) result {
+	return result(C.gdr_copy(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uintptr_t(e), C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n)))
 }
 
 func (l library) copyPeer(c contextHandle, s Stream, dst gpubuf.DevicePtr, from contextHandle, src gpubuf.DevicePtr, n int64) result {
