@@ -21,6 +21,7 @@ type Device struct {
 	ctx     contextHandle
 	device  int32
 	info    Info
+	peers   []UUID // other GPUs, whose memory this one reaches
 	name    string
 	spin    time.Duration
 	spans   *table // of device memory
@@ -87,6 +88,10 @@ func newDevice(drv driver, n int, c *Config) (*Device, error) {
 	}
 	name := deviceName(info.Index)
 	device, r := drv.deviceGet(info.Index)
+	var peers []UUID
+	if r == 0 {
+		peers, r = peersOf(drv, device, infos)
+	}
 	var ctx contextHandle
 	if r == 0 {
 		ctx, r = drv.retain(device)
@@ -95,7 +100,7 @@ func newDevice(drv driver, n int, c *Config) (*Device, error) {
 		return nil, newError(drv, name, r, "")
 	}
 	d := &Device{
-		drv: drv, ctx: ctx, device: device, info: info, name: name,
+		drv: drv, ctx: ctx, device: device, info: info, name: name, peers: peers,
 		spin: c.Spin, spans: newTable(name),
 		waiters: make(chan struct{}, c.Waiters), lanes: make(chan *lane, c.Lanes),
 	}

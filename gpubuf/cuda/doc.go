@@ -57,5 +57,7 @@
 // Linux with cgo; elsewhere New answers gpubuf.ErrNotSupported. Memory of the
 // virtual memory API can be wrapped, not allocated; managed memory is refused. A
 // process that shares memory must keep it until all importers have freed it.
-// Kernels take integers and addresses, from PTX.
+// Kernels take integers and addresses, from PTX. Memory of another process is
+// opened on its own GPU, or on one that reaches it (NVLink, PCIe) and sees it
+// (CUDA_VISIBLE_DEVICES).
 package cuda

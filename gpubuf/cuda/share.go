@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -102,8 +103,10 @@ type share struct {
 	refs  int   // guarded by shares.mu
 }
 
-// OpenShare opens memory that another process shared, to be read by Copy. Errors:
-// gpubuf.ErrNotSupported for memory of another kind or GPU and of this process;
+// OpenShare opens memory that another process shared, on this GPU or on one
+// whose memory this one reaches, to be read by Copy. Errors:
+// gpubuf.ErrNotSupported for memory of another kind, of a GPU out of reach and of
+// this process;
 // gpubuf.ErrDeviceLost; Error.
 func (d *Device) OpenShare(s gpubuf.Share) (gpubuf.Memory, error) {
 	h, err := d.checkShare(s)
@@ -141,8 +144,8 @@ func (d *Device) checkShare(s gpubuf.Share) (handle, error) {
 		return refuse("it is %v memory", s.Kind)
 	case !ok:
 		return refuse("a handle of %d bytes, want %d", len(s.Handle), handleSize)
-	case h.uuid != d.info.UUID:
-		return refuse("the memory lies on %v, and this is %v", h.uuid, d.info.UUID)
+	case h.uuid != d.info.UUID && !slices.Contains(d.peers, h.uuid):
+		return refuse("the memory lies on %v, and this is %v, which does not reach it: no peer access, or not a GPU that CUDA_VISIBLE_DEVICES shows this process", h.uuid, d.info.UUID)
 	case h.pid == pid && h.namespace == namespace && namespace != 0:
 		return refuse("this process exported it, and CUDA opens memory of other processes only; use it as it is")
 	}

@@ -112,6 +112,23 @@ func TestShareReuse(t *testing.T) {
 	require.Zero(t, f.ctl.Opened)
 }
 
+// Memory of another GPU is opened where this one reaches it.
+func TestSharePeer(t *testing.T) {
+	f := newFake(t, func(c *control) { c.OwnHandles, c.Peers = 1, 1 })
+	d, other := f.open(t, Config{}), f.open(t, Config{Index: 1})
+	m := mustAlloc(t, d, unit)
+	want := noise(6, unit)
+	require.NoError(t, d.CopyIn(m.Base(), want))
+	s, err := m.(gpubuf.SharedMemory).Share()
+	require.NoError(t, err)
+	o, err := other.OpenShare(fromElsewhere(s))
+	require.NoError(t, err)
+	dst := mustAlloc(t, other, unit)
+	require.NoError(t, other.Copy(dst.Base(), o.Base(), unit))
+	requireBytes(t, other, dst.Base(), want)
+	require.NoError(t, o.Free())
+}
+
 func TestShareMisaligned(t *testing.T) {
 	f := newFake(t, func(c *control) { c.OwnHandles, c.Misalign = 1, 1 })
 	d := f.open(t, Config{})

@@ -37,7 +37,7 @@ func TestDriverCalls(t *testing.T) {
 	bounce() // opens the server's memory
 
 	symbols := []string{
-		"cuMemcpyDtoDAsync_v2", "cuStreamSynchronize", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuEventSynchronize",
+		"cuMemcpyDtoDAsync_v2", "cuEventRecord", "cuStreamSynchronize", "cuEventSynchronize", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2",
 		"cuIpcOpenMemHandle_v2", "cuIpcGetMemHandle", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuStreamCreate", "cuPointerGetAttributes",
 	}
 	before := make(map[string]int)

@@ -15,9 +15,10 @@ import (
 type kind string
 
 const (
-	emulated kind = "emu"  // the emulated GPU
-	fake     kind = "fake" // package cuda over a driver library without a GPU
-	real     kind = "cuda" // an NVIDIA GPU
+	emulated kind = "emu"    // the emulated GPU
+	fake     kind = "fake"   // package cuda over a driver library without a GPU
+	real     kind = "cuda"   // an NVIDIA GPU
+	second   kind = "cuda:1" // another one
 )
 
 // onEach runs a test on every kind of GPU.
@@ -78,6 +79,8 @@ func (k kind) open(t testing.TB, memory int64) *gpu {
 		g.Device, err = cuda.New(&cuda.Config{Library: g.fake.Path})
 	case real:
 		g.Device, err = cuda.New(nil)
+	case second:
+		g.Device, err = cuda.New(&cuda.Config{Index: 1})
 	}
 	require.NoError(t, err)
 	return g

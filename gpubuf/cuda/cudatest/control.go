@@ -3,12 +3,12 @@ package cudatest
 // Control is struct control of testdata/fakecuda/fake.h, which explains it. The
 // library and the test share one.
 type Control struct {
-	Devices, Lag, Gate, Misalign, Managed, OwnHandles, Stub, HostMemory uint64
-	HostAllocs, HostBytes, Streams, Events, Modules, Opened             uint64
-	Pushed, Waiting, MostWaiting, Violations                            uint64
-	Violation                                                           [256]byte
-	Dev                                                                 [8]ControlDevice
-	Fn                                                                  [64]ControlFunction
+	Devices, Lag, Gate, Misalign, Managed, OwnHandles, Peers, Stub, HostMemory uint64
+	HostAllocs, HostBytes, Streams, Events, Modules, Opened                    uint64
+	Pushed, Waiting, MostWaiting, Violations                                   uint64
+	Violation                                                                  [256]byte
+	Dev                                                                        [8]ControlDevice
+	Fn                                                                         [64]ControlFunction
 }
 
 // ControlDevice is one GPU.

@@ -127,6 +127,12 @@ int cuDeviceGetPCIBusId(char *id, int size, int device) {
 	RETURN(0);
 }
 
+int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+	BEGIN(called)
+	*can = ctl->peers && device != peer;
+	RETURN(0);
+}
+
 int cuDeviceTotalMem_v2(size_t *n, int device) {
 	BEGIN(called)
 	*n = ctl->dev[device].memory;

@@ -23,6 +23,7 @@ struct control {
 	uint64_t misalign;     // device memory does not begin at a multiple of 2 MiB
 	uint64_t managed;      // device pointers say that they are managed memory
 	uint64_t own_handles;  // a process may open its own IPC handles
+	uint64_t peers;        // each GPU reaches the memory of the others
 	uint64_t stub;         // cuInit answers as the toolkit's stub does
 	uint64_t host_memory;  // capacity for page-locked memory
 	// What exists. Several processes may count in it.
