@@ -20,6 +20,11 @@ const (
 	maxChunk     = 2 << 20
 )
 
+// hostRegion is the size of the regions of a domain's own host memory. The first
+// block in one has a NIC pin all of it, in a handshake: an emulated NIC takes 5 ms
+// for each MiB.
+const hostRegion = 8 << 20
+
 // Domain is what many Conns share: open verbs devices with their protection
 // domains and the registrations of memory regions, the staging blocks, and the
 // configuration. A dialer and a listener may share one.
@@ -72,7 +77,7 @@ func (d *Domain) open() (err error) {
 		return err
 	}
 	d.host = host.New()
-	d.blocks, err = gpubuf.NewPool(gpubuf.Config{Device: d.host, Limit: stagingLimit, RegionSize: 64 << 20, ReplyReserve: -1})
+	d.blocks, err = gpubuf.NewPool(gpubuf.Config{Device: d.host, Limit: stagingLimit, RegionSize: hostRegion, ReplyReserve: -1})
 	return err
 }
 
