@@ -2,6 +2,7 @@ package listener
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -66,9 +67,12 @@ func injectFailure(t *testing.T, cfg Config, peer conn.Config, mode conn.Mode, a
 	}
 	st := c.(*conn.Conn).Stats()
 	require.GreaterOrEqual(t, st.Mode, mode)
-	if at == "preparing the Unix socket" {
+	switch {
+	case at == "preparing the Unix socket":
 		require.Equal(t, "the server has made no Unix socket", st.IPC) // and the lanes are as they would be
-	} else {
+	case mode == conn.ModeVerbs && strings.HasPrefix(string(at), "making the shared"):
+		require.Equal(t, mode, st.Mode, st.Reason) // they were in reserve
+	default:
 		require.NotEmpty(t, st.Reason)
 	}
 	_, err = c.Write([]byte("PRI"))

@@ -53,9 +53,9 @@ func (c *Client) Do(ctx context.Context, sock net.Conn) (*Result, error) {
 	}
 	if err != nil {
 		d.close()
-		return nil, err
 	}
-	return res, nil
+	d.verbs.closing.Wait()
+	return res, err
 }
 
 // ended is the error of a dialogue whose context or socket ended, and why: the
@@ -87,7 +87,9 @@ func (d *clientDialogue) close() {
 }
 
 func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
-	d.verbs.open(&d.link, d.OpenVerbs, nil)
+	quarter, cancel := opening(ctx)
+	d.verbs.open(quarter, &d.link, d.OpenVerbs, nil)
+	cancel()
 	hello, nonce, err := d.exchangeHello()
 	if err != nil {
 		return nil, err
@@ -130,7 +132,7 @@ func (d *clientDialogue) standVerbs(ctx context.Context, hello *wirepb.Hello) {
 	default:
 		half, cancel := part(ctx)
 		defer cancel()
-		d.verbs.connect(&d.link, hello.GetVerbs())
+		d.verbs.connect(half, &d.link, hello.GetVerbs())
 		d.verbs.start(half, &d.link)
 	}
 }

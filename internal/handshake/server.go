@@ -47,9 +47,9 @@ func (s *Server) Serve(ctx context.Context, sock net.Conn) (*Result, error) {
 	}
 	if err != nil {
 		d.close()
-		return nil, err
 	}
-	return res, nil
+	d.verbs.closing.Wait()
+	return res, err
 }
 
 func (s *Server) link(sock net.Conn) link {
@@ -90,7 +90,7 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 		d.invite(hello)
 	}
 	if reason == "" && hello.GetVerbs() != nil {
-		d.offerVerbs(hello.GetVerbs())
+		d.offerVerbs(ctx, hello.GetVerbs())
 	}
 	if err := d.write(stepHello, TypeHello, d.answer(nonce, ses)); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (d *serverDialogue) answer(clientNonce []byte, s *session) *wirepb.Hello {
 
 // offerVerbs makes lanes of mode verbs that receive from the client's, if a port
 // of this side reaches the client's.
-func (d *serverDialogue) offerVerbs(client *wirepb.Verbs) {
+func (d *serverDialogue) offerVerbs(ctx context.Context, client *wirepb.Verbs) {
 	peer, err := parsePort(client.GetPort())
 	switch {
 	case err != nil:
@@ -159,8 +159,10 @@ func (d *serverDialogue) offerVerbs(client *wirepb.Verbs) {
 	case d.OpenVerbs == nil:
 		d.verbs.drop("it has no RDMA device")
 	default:
-		d.verbs.open(&d.link, d.OpenVerbs, &peer)
-		d.verbs.connect(&d.link, client)
+		quarter, cancel := opening(ctx)
+		defer cancel()
+		d.verbs.open(quarter, &d.link, d.OpenVerbs, &peer)
+		d.verbs.connect(quarter, &d.link, client)
 	}
 }
 
@@ -183,7 +185,7 @@ func (d *serverDialogue) settle(ctx context.Context, hello *wirepb.Hello, s *ses
 		return 0, "", err
 	}
 	d.standVerbs(ctx, up)
-	if reason == "" && d.verbs.lanes == nil {
+	if reason == "" { // where mode verbs stands, the client may find that it does not
 		reason = d.build(ctx, hello, s, up)
 	}
 	report := &wirepb.Report{Joins: d.lanes.wire(), Shared: d.shared.wire(), Reason: clip(reason), Verbs: d.verbs.lanes != nil}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/ibverbs"
@@ -41,35 +42,71 @@ type verbsSide struct {
 	lanes Verbs  // nil: mode verbs is not possible, or not any more
 	why   string // why lanes is nil, if that is worth telling
 	tried bool   // both sides had lanes
+
+	closing sync.WaitGroup // lanes that were given up; those of a call that hangs are not waited for
 }
 
 // open makes this side's lanes.
-func (v *verbsSide) open(l *link, open OpenVerbs, peer *route.Endpoint) {
+func (v *verbsSide) open(ctx context.Context, l *link, open OpenVerbs, peer *route.Endpoint) {
 	if open == nil {
 		return
 	}
-	v.step(l, stepOpenVerbs, func() (err error) {
+	v.step(l, stepOpenVerbs, func() error {
 		if insideTLS(l.sock) {
 			return errVerbsTLS
 		}
-		v.lanes, err = open(l.sock.LocalAddr(), peer)
-		if err != nil {
-			v.lanes = nil // not an interface with a nil pointer in it
-		}
-		return err
+		return v.bound(ctx, func(Verbs) (Verbs, error) { return open(l.sock.LocalAddr(), peer) })
 	})
 }
 
 // connect has the lanes receive what the peer's send.
-func (v *verbsSide) connect(l *link, peer *wirepb.Verbs) {
+func (v *verbsSide) connect(ctx context.Context, l *link, peer *wirepb.Verbs) {
 	v.tried = true
 	v.step(l, stepConnectVerbs, func() error {
 		to, qps, err := parseVerbs(peer)
 		if err != nil {
 			return err
 		}
-		return v.lanes.Connect(to, qps)
+		return v.bound(ctx, func(lanes Verbs) (Verbs, error) { return lanes, lanes.Connect(to, qps) })
 	})
+}
+
+// errSlow: the system calls for a NIC do not end by a context.
+var errSlow = errors.New("the RDMA device takes too long")
+
+// opening is the time that a side has to make its lanes. Both do so in turn, and
+// half of the time is for other modes.
+func opening(ctx context.Context) (context.Context, context.CancelFunc) { return share(ctx, 4) }
+
+// bound does what the kernel may take long for, on v.lanes or to make them. A call
+// that outlasts ctx goes on alone, and then its lanes are closed; until then they
+// hold their Domain.
+func (v *verbsSide) bound(ctx context.Context, call func(Verbs) (Verbs, error)) error {
+	type result struct {
+		lanes Verbs
+		err   error
+	}
+	lanes, done := v.lanes, make(chan result, 1)
+	v.lanes = nil
+	go func() {
+		made, err := call(lanes)
+		if lanes == nil && err != nil {
+			made = nil // not an interface with a nil pointer in it
+		}
+		done <- result{made, err}
+	}()
+	select {
+	case r := <-done:
+		v.lanes = r.lanes
+		return r.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if r := <-done; r.lanes != nil {
+			r.lanes.Close()
+		}
+	}()
+	return errSlow
 }
 
 // start has the lanes send, Ready first.
@@ -107,10 +144,11 @@ func (v *verbsSide) step(l *link, s Step, do func() error) {
 	}
 }
 
-// drop gives mode verbs up.
+// drop gives mode verbs up. The lanes are closed meanwhile, which takes a while on
+// a device that does not flush.
 func (v *verbsSide) drop(why string) {
-	if v.lanes != nil {
-		v.lanes.Close()
+	if lanes := v.lanes; lanes != nil {
+		v.closing.Go(func() { lanes.Close() })
 	}
 	v.lanes, v.why = nil, why
 }

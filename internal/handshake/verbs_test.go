@@ -129,8 +129,8 @@ func TestVerbsReasons(t *testing.T) {
 			"no mode verbs: the server: awaiting Ready on the lanes of mode verbs: injected; joins refused: not tried, since mode verbs stood; soft-shared", true},
 		{"server cannot send", func(_ *Client, s *Server) { s.Hook = failAt(stepSendReady) }, conn.ModeSoftShared,
 			"no mode verbs: the server: sending Ready on the lanes of mode verbs: injected; joins refused: not tried, since mode verbs stood; soft-shared", true},
-		{"client gets nothing", func(c *Client, _ *Server) { c.Hook = failAt(stepAwaitReady) }, conn.ModePlain,
-			"no mode verbs: awaiting Ready on the lanes of mode verbs: injected; joins refused: not tried, since mode verbs stood; soft-shared refused: malformed message: 0 shared lanes, want 3", true},
+		{"client gets nothing", func(c *Client, _ *Server) { c.Hook = failAt(stepAwaitReady) }, conn.ModeSoftShared,
+			"no mode verbs: awaiting Ready on the lanes of mode verbs: injected; joins refused: not tried, since mode verbs stood; soft-shared", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -148,13 +148,75 @@ func TestVerbsReasons(t *testing.T) {
 	}
 }
 
+// TestVerbsSlow has a device that takes longer than the handshake has. The lanes
+// run over TCP, and those of the device are closed when they are there at last.
+func TestVerbsSlow(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(c *Client, s *Server, hang func())
+		reason string
+	}{
+		{"client opens", func(c *Client, _ *Server, hang func()) { c.OpenVerbs = slow(c.OpenVerbs, hang) },
+			"no mode verbs: opening the lanes of mode verbs: the RDMA device takes too long"},
+		{"server opens", func(_ *Client, s *Server, hang func()) { s.OpenVerbs = slow(s.OpenVerbs, hang) },
+			"no mode verbs: the server: opening the lanes of mode verbs: the RDMA device takes too long"},
+		{"client connects", func(c *Client, _ *Server, hang func()) { c.OpenVerbs = unconnected(c.OpenVerbs, hang) },
+			"no mode verbs: connecting the lanes of mode verbs: the RDMA device takes too long"},
+		{"server connects", func(_ *Client, s *Server, hang func()) { s.OpenVerbs = unconnected(s.OpenVerbs, hang) },
+			"no mode verbs: the server: connecting the lanes of mode verbs: the RDMA device takes too long"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newServer()
+			ts := newTestServer(t, s)
+			c := newClient(ts.addr())
+			withVerbs(c, s)
+			release := make(chan struct{})
+			tt.change(c, s, func() { <-release })
+			client, server := c.handshake(t, ts.addr()), ts.outcome(t)
+			requireAgreed(t, client, server)
+			require.Equal(t, conn.ModeSoftJoined, client.res.Mode)
+			require.Equal(t, tt.reason, client.res.Reason)
+			close(release) // the leak check tells whether the lanes are closed then
+		})
+	}
+}
+
+// slow opens lanes once hang returns.
+func slow(open OpenVerbs, hang func()) OpenVerbs {
+	return func(local net.Addr, peer *route.Endpoint) (Verbs, error) {
+		v, err := open(local, peer)
+		hang()
+		return v, err
+	}
+}
+
+// unconnected opens lanes that connect once hang returns.
+func unconnected(open OpenVerbs, hang func()) OpenVerbs {
+	return func(local net.Addr, peer *route.Endpoint) (Verbs, error) {
+		v, err := open(local, peer)
+		return unconnectedVerbs{v, hang}, err
+	}
+}
+
+type unconnectedVerbs struct {
+	Verbs
+	hang func()
+}
+
+func (v unconnectedVerbs) Connect(to route.Endpoint, qps []conn.QPInfo) error {
+	v.hang()
+	return v.Verbs.Connect(to, qps)
+}
+
 // Queue pairs encrypt nothing.
 func TestVerbsNotInsideTLS(t *testing.T) {
 	a, b := net.Pipe()
 	client, server := tlsPipe(t, a, b)
 	for _, sock := range []net.Conn{client, server} {
 		var v verbsSide
-		v.open(&link{sock: sock}, openFake(1), nil)
+		v.open(t.Context(), &link{sock: sock}, openFake(1), nil)
 		require.Nil(t, v.lanes)
 		require.Contains(t, v.why, "RDMA would carry its bytes in clear")
 	}
