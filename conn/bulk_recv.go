@@ -272,6 +272,9 @@ func (b *bulkRecv) complete(r *rail, wc *ibverbs.WC) {
 	}
 	b.progress++
 	r.landed(int64(s.n), time.Now())
+	if status == bulkData {
+		r.bytes += uint64(s.n)
+	}
 	switch {
 	case status != bulkData:
 		err = fmt.Errorf("request of %d bytes at offset %d: %v", s.n, s.off, status)

@@ -27,10 +27,13 @@ type Config struct {
 	// GID nearest to each connection's TCP socket.
 	Route route.Override
 
-	// Nearest names the one of the NICs that attachments in a device's memory
-	// should use. It is called once for each attachment, and may block no
-	// longer than a look into a table. Default: the NIC of the connection's
-	// other lanes.
+	// Nearest names the one of the NICs by which attachments should come into
+	// a device's memory; "" leaves it to the connection. It is called once for
+	// each landing, and may block no longer than a look into a table. Default:
+	// by the PCI topology, as gdrinfo shows it: a GPU's share of the NICs
+	// nearest to it, for host memory those of the NUMA nodes that this process
+	// may run on, in turn, and all in turn for a device that does not tell
+	// where it is (gpubuf.PCIDevice).
 	Nearest func(dev gpubuf.Device, nics []string) string
 
 	// MaxPath, if set, is the best path that attachments may take: PathSoft
@@ -102,6 +105,10 @@ type Config struct {
 	// Logger receives one line for each Conn and each fallback.
 	// Default slog.Default().
 	Logger *slog.Logger
+
+	// sysfs is the root of the file system that tells the topology. Default:
+	// this machine's. Tests have others.
+	sysfs string
 }
 
 const (

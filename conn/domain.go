@@ -33,6 +33,7 @@ type Domain struct {
 	soft   *nic          // what lanes over TCP run on
 	nics   []*nic        // what mode verbs runs on; those of Config.NICs that could be opened
 	noNICs error         // why nics is empty; nil if it is not
+	near   affinity      // of memory to nics
 	host   gpubuf.Device // of blocks
 	blocks *gpubuf.Pool  // host memory: staging blocks, lanes' own blocks
 	pinned pinnedPools   // staging blocks for devices that copy in the background
@@ -106,6 +107,7 @@ func (d *Domain) openNICs() error {
 		}
 		n.watch(&d.cfg)
 	}
+	d.near.open(d.nics, &d.cfg)
 	return d.checkRoute()
 }
 

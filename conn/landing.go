@@ -19,7 +19,7 @@ type Landing struct {
 	staged bool   // chunks go through staging blocks
 	chunk  uint32 // bytes of one message at most
 	place  Place  // of the source in shared memory; zero if it is in none
-	nic    *nic   // that must bring the bytes, to device memory; nil: any
+	nic    *nic   // that must bring the bytes; nil: any
 	path   Path   // written before done is closed
 
 	begin   chan struct{} // of a landing with a place: closed when its source is ready

@@ -47,16 +47,22 @@ func (l *Landing) checkRequired(flags OfferFlags) error {
 }
 
 // direct reports whether messages go straight into the destination, and chooses
-// the NIC that brings them.
+// the NIC that brings them. Any may bring host memory, which all reach, while
+// there is no lane on its own; small pieces of it open none.
 func (l *Landing) direct() bool {
 	region := l.dst.Region()
-	if region.HostBytes() != nil {
-		return true
-	}
-	if l.c.mode != ModeVerbs {
-		return false
+	host := region.HostBytes() != nil
+	if l.c.mode != ModeVerbs || host && l.size <= alwaysAllowed {
+		return host
 	}
 	n := l.c.nearest(region.Device())
+	if host {
+		l.nic = n
+		return true
+	}
+	if n == nil {
+		n = l.c.lanes[1].nic
+	}
 	if err := n.reach(region); err != nil {
 		l.c.noteStaged(err)
 		return false

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
@@ -21,6 +22,7 @@ type nic struct {
 	proofs  proofs
 
 	watcher sync.WaitGroup // the goroutine that takes events
+	events  atomic.Uint64  // taken so far
 
 	mu    sync.Mutex
 	lanes map[uint32]*Lane // by queue pair number; guarded by mu

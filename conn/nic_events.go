@@ -23,6 +23,7 @@ func (n *nic) watch(cfg *Config) {
 				return
 			}
 			lost := n.event(ev)
+			n.events.Add(1)
 			cfg.Logger.Warn("gdrpc: event of the RDMA device", "device", n.dev.Name(), "event", ev.Type.String(),
 				"port", ev.Port, "qp", ev.QP, "lanes_lost", lost)
 		}

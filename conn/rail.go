@@ -23,6 +23,7 @@ type rail struct {
 	head   uint32 // sequence number of the oldest posted receive
 	tail   uint32 // sequence number of the next one
 	flight int64  // bytes asked for and not landed
+	bytes  uint64 // of payload, so far
 	pace   pace
 }
 

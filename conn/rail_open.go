@@ -60,29 +60,40 @@ func (m *moreRails) start(c *Conn) {
 	}
 }
 
-// nearest returns the NIC that memory of a device should use: the one that the
-// configuration names if the Conn has a lane on it, and else, while one is
-// opened, that of the first bulk lane.
+// nearest returns the NIC by which memory of a device should be landed in, if the
+// Conn has a lane on it. If not, it has one opened and returns nil.
 func (c *Conn) nearest(dev gpubuf.Device) *nic {
-	first := c.lanes[1].nic
-	if c.d.cfg.Nearest == nil || !c.rails {
-		return first
+	if !c.rails {
+		return nil
+	}
+	n := c.d.nearest(dev)
+	switch {
+	case n == nil:
+		return nil
+	case c.recv.hasRail(n):
+		return n
+	}
+	c.more.want(n)
+	return nil
+}
+
+// nearest returns the NIC that memory of a device should use, by the
+// configuration; nil if it names none.
+func (d *Domain) nearest(dev gpubuf.Device) *nic {
+	if d.cfg.Nearest == nil {
+		return d.near.pick(dev)
 	}
 	var names []string
-	for _, n := range c.d.nics {
+	for _, n := range d.nics {
 		names = append(names, n.dev.Name())
 	}
-	name := c.d.cfg.Nearest(dev, names)
-	for _, n := range c.d.nics {
-		if n.dev.Name() != name {
-			continue
-		}
-		if c.recv.hasRail(n) {
+	name := d.cfg.Nearest(dev, names)
+	for _, n := range d.nics {
+		if n.dev.Name() == name {
 			return n
 		}
-		c.more.want(n)
 	}
-	return first
+	return nil
 }
 
 // hasRail reports whether a lane on n may bring landings.

@@ -27,6 +27,10 @@ type Stats struct {
 
 	// ByPath counts the landings that ended well by the path that they took.
 	ByPath [PathGDR + 1]uint64
+	// ByNIC counts the payload bytes that bulk lanes have brought in mode
+	// verbs, by the NIC of this side that each lane is on. It has an entry for
+	// each such NIC; nil in other modes.
+	ByNIC map[string]uint64
 
 	OffersOpen     int    // offers that the peer may ask for now
 	Landings       uint64 // landings that ended well
@@ -85,5 +89,19 @@ func (c *Conn) Stats() Stats {
 	if c.control != nil {
 		s.Provider = c.lanes[0].nic.dev.Provider()
 	}
+	if c.mode == ModeVerbs {
+		s.ByNIC = c.recv.byNIC()
+	}
 	return s
+}
+
+// byNIC counts what the lanes of each NIC have brought.
+func (b *bulkRecv) byNIC() map[string]uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make(map[string]uint64)
+	for _, r := range b.rails {
+		all[r.l.nic.dev.Name()] += r.bytes
+	}
+	return all
 }

@@ -30,6 +30,14 @@ type Copy interface {
 	Wait() error
 }
 
+// PCIDevice is a Device with a place on the PCI bus.
+type PCIDevice interface {
+	Device
+	// PCIBusID returns the address of the device's PCI function,
+	// "0000:18:00.0" (cuDeviceGetPCIBusId); empty if it has none.
+	PCIBusID() string
+}
+
 // SharedMemory is Memory that other processes of the host can read.
 type SharedMemory interface {
 	Memory

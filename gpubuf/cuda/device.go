@@ -55,6 +55,7 @@ var (
 	_ gpubuf.Opener       = (*Device)(nil)
 	_ gpubuf.PeerCopier   = (*Device)(nil)
 	_ gpubuf.Flusher      = (*Device)(nil)
+	_ gpubuf.PCIDevice    = (*Device)(nil)
 )
 
 // New opens the GPU that cfg names. Close it when its memory has been freed.
@@ -157,6 +158,9 @@ func (d *Device) Name() string { return d.name }
 
 // Info describes the GPU.
 func (d *Device) Info() Info { return d.info }
+
+// PCIBusID is the GPU's PCI address; for a MIG instance that of its GPU.
+func (d *Device) PCIBusID() string { return d.info.PCI }
 
 // FreeMemory returns how many bytes of the GPU's memory no process uses, as the
 // driver says. Errors: gpubuf.ErrClosed, gpubuf.ErrDeviceLost, Error.

@@ -114,6 +114,7 @@ func TestChoose(t *testing.T) {
 			d := tt.fake.open(t, tt.cfg)
 			require.Equal(t, deviceName(tt.index), d.Name())
 			require.Equal(t, tt.index, d.Info().Index)
+			require.Equal(t, d.Info().PCI, d.PCIBusID())
 			for i := range 3 {
 				want := uint64(0)
 				if i == tt.index {

@@ -19,11 +19,14 @@ type Config struct {
 	// Memory is the device's capacity in bytes; 0 means 16 GiB. Memory is
 	// backed by pages of the host only where it has been written.
 	Memory int64
+	// PCI is the bus id that the device tells, "0000:18:00.0". Default: none.
+	PCI string
 }
 
 // Device is one emulated GPU. All methods may be called from any goroutine.
 type Device struct {
 	name   string
+	pci    string
 	memory int64
 	space  *hostmap.Space
 
@@ -32,7 +35,7 @@ type Device struct {
 	closed bool  // guarded by mu
 }
 
-var _ gpubuf.Device = (*Device)(nil)
+var _ gpubuf.PCIDevice = (*Device)(nil)
 
 // New returns an emulated GPU. Close it when its memory has been freed.
 func New(cfg *Config) (*Device, error) {
@@ -53,7 +56,7 @@ func New(cfg *Config) (*Device, error) {
 	if err := probe(); err != nil {
 		return nil, fmt.Errorf("%s: new: %w", name, err)
 	}
-	return &Device{name: name, memory: c.Memory, space: hostmap.NewSpace(name)}, nil
+	return &Device{name: name, pci: c.PCI, memory: c.Memory, space: hostmap.NewSpace(name)}, nil
 }
 
 // Kind is gpubuf.KindEmu.
@@ -61,6 +64,9 @@ func (d *Device) Kind() gpubuf.Kind { return gpubuf.KindEmu }
 
 // Name is "emu:" and the index.
 func (d *Device) Name() string { return d.name }
+
+// PCIBusID is Config.PCI.
+func (d *Device) PCIBusID() string { return d.pci }
 
 // Alloc allocates size bytes, a multiple of 2 MiB, of zeroed memory. Errors:
 // gpubuf.ErrOutOfMemory past the capacity or the host's, gpubuf.ErrClosed.

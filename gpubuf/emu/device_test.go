@@ -30,6 +30,8 @@ func TestConformance(t *testing.T) {
 func TestConfig(t *testing.T) {
 	require.Equal(t, "emu:0", newDevice(t, nil).Name())
 	require.Equal(t, "emu:3", newDevice(t, &emu.Config{Index: 3}).Name())
+	require.Empty(t, newDevice(t, nil).PCIBusID())
+	require.Equal(t, "0000:18:00.0", newDevice(t, &emu.Config{PCI: "0000:18:00.0"}).PCIBusID())
 	for name, cfg := range map[string]emu.Config{
 		"Config.Index is -1":  {Index: -1},
 		"Config.Memory is -2": {Memory: -2},
