@@ -35,11 +35,13 @@ func onEach(t *testing.T, test func(t *testing.T, k kind)) {
 // require skips the test where there is no GPU of the kind.
 func (k kind) require(t *testing.T) {
 	t.Helper()
-	if k != real {
-		return // cudatest says what the fake needs
-	}
-	if _, err := cuda.List(nil); err != nil {
-		rig.Missing(t, "cuda", err, "run it on a machine with an NVIDIA GPU and its driver, built with cgo")
+	switch k {
+	case fake:
+		cudatest.New(t, nil) // says what it needs, before another process needs it
+	case real:
+		if _, err := cuda.List(nil); err != nil {
+			rig.Missing(t, "cuda", err, "run it on a machine with an NVIDIA GPU and its driver, built with cgo")
+		}
 	}
 }
 
