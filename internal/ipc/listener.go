@@ -1,11 +1,9 @@
 package ipc
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -14,9 +12,12 @@ import (
 const (
 	// proofBound is how long a socket may take to prove itself.
 	proofBound = 2 * time.Second
-	// maxProofs bounds the sockets that are proving themselves; others are
-	// closed.
+	// maxProofs bounds the sockets that are proving themselves; others wait to
+	// be accepted.
 	maxProofs = 64
+	// proofShare is how long a socket may take for its proof while others
+	// wait. An honest one takes two round trips of the scheduler.
+	proofShare = 100 * time.Millisecond
 )
 
 // Listener takes the sockets of many connections under one name.
@@ -28,8 +29,8 @@ type Listener struct {
 	slot chan struct{}
 
 	mu      sync.Mutex
-	proving map[*Socket]struct{} // guarded by mu
-	closed  bool                 // guarded by mu
+	proving map[*Socket]time.Time // since when; guarded by mu
+	closed  bool                  // guarded by mu
 	wg      sync.WaitGroup
 }
 
@@ -44,7 +45,7 @@ func Listen(find func(id [16]byte) (Key, bool), take func(Key, *Socket)) (*Liste
 	rand.Read(random[:]) // never fails (crypto/rand.Read)
 	l := &Listener{
 		name: "gdrpc-" + hex.EncodeToString(random[:]), find: find, take: take,
-		slot: make(chan struct{}, maxProofs), proving: make(map[*Socket]struct{}),
+		slot: make(chan struct{}, maxProofs), proving: make(map[*Socket]time.Time),
 	}
 	var err error
 	if l.ln, err = net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: "@" + l.name}); err != nil {
@@ -83,24 +84,61 @@ func (l *Listener) accept() {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+		l.takeSlot()
+		s := &Socket{c: c}
+		if !l.enter(s) {
+			s.Close()
+			return
+		}
+		l.wg.Add(1)
+		go l.serve(s)
+	}
+}
+
+// takeSlot waits until one more socket may prove itself. Those that take
+// longer than their share make room, so that sockets which prove nothing keep
+// no other one out.
+func (l *Listener) takeSlot() {
+	for {
 		select {
 		case l.slot <- struct{}{}:
-			l.wg.Add(1)
-			go l.serve(&Socket{c: c})
+			return
 		default:
-			c.Close()
+		}
+		s, age := l.oldest()
+		if s != nil && age >= proofShare {
+			l.leave(s)
+			s.Close() // serve gives its slot back
+			l.slot <- struct{}{}
+			return
+		}
+		timer := time.NewTimer(proofShare - age)
+		select {
+		case l.slot <- struct{}{}:
+			timer.Stop()
+			return
+		case <-timer.C:
 		}
 	}
+}
+
+// oldest returns the socket that has been proving itself for longest; nil if
+// there is none.
+func (l *Listener) oldest() (oldest *Socket, age time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s, since := range l.proving {
+		if d := time.Since(since); oldest == nil || d > age {
+			oldest, age = s, d
+		}
+	}
+	return oldest, age
 }
 
 // serve has one socket prove itself.
 func (l *Listener) serve(s *Socket) {
 	defer l.wg.Done()
 	defer func() { <-l.slot }()
-	if !l.enter(s) {
-		s.Close()
-		return
-	}
 	s.c.SetDeadline(time.Now().Add(proofBound))
 	k, err := s.admit(l.find)
 	if !l.leave(s) || err != nil {
@@ -115,49 +153,16 @@ func (l *Listener) enter(s *Socket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.proving[s] = struct{}{}
+		l.proving[s] = time.Now()
 	}
 	return !l.closed
 }
 
+// leave takes s out; false if it is out already, or the listener is closed.
 func (l *Listener) leave(s *Socket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	_, in := l.proving[s]
 	delete(l.proving, s)
-	return !l.closed
+	return in && !l.closed
 }
-
-// Dial connects to the listener of that name and proves the key. Errors that
-// say why there is no shared memory: ErrOtherUser, ErrUnknown, ErrProof,
-// ErrElsewhere.
-func Dial(ctx context.Context, name string, k Key) (*Socket, error) {
-	if err := probe(); err != nil {
-		return nil, err
-	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unixpacket", "@"+name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrElsewhere, err)
-	}
-	s := &Socket{c: c.(*net.UnixConn)}
-	if end, ok := ctx.Deadline(); ok {
-		s.c.SetDeadline(end)
-	}
-	stop := context.AfterFunc(ctx, func() { s.c.SetDeadline(time.Unix(1, 0)) })
-	err = sameUser(s.c)
-	if err == nil {
-		err = s.prove(&k)
-	}
-	if !stop() {
-		err = errors.Join(ctx.Err(), err)
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, s.c.SetDeadline(time.Time{})
-}
-
-// ErrElsewhere is what Dial fails with where the name does not exist: the server
-// is in another network namespace, or gone.
-var ErrElsewhere = errors.New("the server's Unix socket cannot be reached (another network namespace?)")

@@ -72,7 +72,9 @@ func (s *Socket) read() ([]byte, []*os.File, error) {
 	switch {
 	case err != nil:
 	case truncated(flags):
-		err = fmt.Errorf("%w: more bytes or descriptors than any message has", ErrMalformed)
+		err = fmt.Errorf("%w: more bytes than any message has", ErrMalformed)
+	case cut(flags):
+		err = fmt.Errorf("%w: descriptors were lost; there are more than any message has, or this process can open no more (ulimit -n)", ErrMalformed)
 	case badRights != nil:
 		err = fmt.Errorf("%w: %v", ErrMalformed, badRights)
 	default:

@@ -1,7 +1,9 @@
 package ipc
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 
@@ -42,7 +44,21 @@ func filesOf(oob []byte) (files []*os.File, err error) {
 	return files, err
 }
 
-func truncated(flags int) bool { return flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 }
+// queueFull reports whether a listener has too many sockets that it has not
+// accepted yet.
+func queueFull(err error) bool { return errors.Is(err, unix.EAGAIN) }
+
+// hungUp reports whether the peer has closed its end, with or without having
+// read what was sent.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
+
+// cut reports whether descriptors were lost: they were more than any message
+// has, or this process can have no more (unix(7)).
+func cut(flags int) bool { return flags&unix.MSG_CTRUNC != 0 }
+
+func truncated(flags int) bool { return flags&unix.MSG_TRUNC != 0 }
 
 // uidOf returns the user of the process at the other end, when it connected or
 // listened (SO_PEERCRED, socket(7)).
