@@ -239,7 +239,7 @@ func (f *descriptorFields) consume(num protowire.Number, typ protowire.Type, b [
 }
 
 func (f *descriptorFields) check(index int, lim limits) (descriptor, error) {
-	d := descriptor{inline: f.inline != 0, flags: conn.OfferFlags(f.flags)}
+	d := descriptor{inline: f.inline != 0}
 	switch {
 	case f.flags&^uint64(knownFlags) != 0:
 		return d, errMalformed("descriptor %d: unknown flags %#x", index, f.flags)
@@ -251,8 +251,12 @@ func (f *descriptorFields) check(index int, lim limits) (descriptor, error) {
 		return d, errMalformed("descriptor %d: offset %d, slot %d", index, f.offset, f.slot)
 	}
 	d.size = int64(f.size)
+	if d.inline {
+		return d, nil
+	}
+	d.flags = conn.OfferFlags(f.flags)
 	copy(d.token[:], f.token)
-	if f.region != 0 && !d.inline {
+	if f.region != 0 {
 		d.place = conn.Place{Region: f.region, Offset: int64(f.offset), Slot: uint32(f.slot), Generation: f.generation}
 	}
 	return d, nil

@@ -42,6 +42,7 @@ type ipcLink struct {
 	exports map[uint64]*ipcExport // by region id; guarded by mu
 	shared  int64                 // their bytes; guarded by mu
 	told    bool                  // the board was announced; guarded by mu
+	short   bool                  // the log has it that descriptors are short; guarded by mu
 	queue   []*ipc.Message        // to be sent; guarded by mu
 	sending bool                  // a goroutine sends them; guarded by mu
 

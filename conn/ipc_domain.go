@@ -18,6 +18,15 @@ const boardSlots = 1 << 16
 // maxInvites bounds the connections of a Domain that wait for their Unix socket.
 const maxInvites = 1024
 
+// What all peers of a Domain together can have this process map: an eighth of
+// the addresses that a process has, and a quarter of the mappings that Linux
+// lets it have by default (vm.max_map_count), without which the Go runtime ends
+// the process. One Conn's share is maxRegions and maxMapped.
+const (
+	maxDomainRegions = 1 << 14
+	maxDomainMapped  = 1 << 44
+)
+
 // ipcDomain is what the Conns of a Domain share to move attachments by memory
 // that two processes share: the Unix socket to which clients come, and the
 // board that tells which offers stand.
@@ -29,8 +38,40 @@ type ipcDomain struct {
 	listener *ipc.Listener        // made by the first invitation; guarded by mu
 	invites  map[[16]byte]*Invite // guarded by mu
 	board    *board               // made by the first place; guarded by mu
-	boardErr error                // why there is none; guarded by mu
 	closed   bool                 // guarded by mu
+
+	noBoard sync.Once // tells the log that there is none
+
+	foreign foreignMemory
+}
+
+// foreignMemory counts the memory of other processes that a Domain has mapped.
+type foreignMemory struct {
+	mu      sync.Mutex
+	regions int   // guarded by mu
+	bytes   int64 // guarded by mu
+}
+
+// reserve makes room for one more mapping, until release.
+func (f *foreignMemory) reserve(size int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.regions >= maxDomainRegions:
+		return fmt.Errorf("the peers of this process have it map %d regions already, which is all that a Domain maps", f.regions)
+	case size > maxDomainMapped-f.bytes:
+		return fmt.Errorf("the peers of this process have it map %d bytes already; a Domain maps %d", f.bytes, int64(maxDomainMapped))
+	}
+	f.regions++
+	f.bytes += size
+	return nil
+}
+
+func (f *foreignMemory) release(size int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.regions--
+	f.bytes -= size
 }
 
 // Invite waits for the Unix socket of one connection, on the server's side. It
@@ -160,10 +201,11 @@ func (x *ipcDomain) standing() (*board, error) {
 	if x.closed {
 		return nil, net.ErrClosed
 	}
-	if x.board == nil && x.boardErr == nil {
-		x.board, x.boardErr = newBoard()
+	var err error
+	if x.board == nil {
+		x.board, err = newBoard() // tried again next time: descriptors come back
 	}
-	return x.board, x.boardErr
+	return x.board, err
 }
 
 // close ends the listener and frees the board. No Conn is left.

@@ -1,7 +1,9 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -14,6 +16,10 @@ const (
 	maxRegions = 1024
 	maxMapped  = 256 << 30
 )
+
+// maxQueued bounds what waits to be sent on the Unix socket, with its
+// descriptors, to a peer that does not read.
+const maxQueued = 4 * maxRegions
 
 // Place says where the source of an offer lies, for a receiver on the same
 // host. The zero Place is none.
@@ -45,7 +51,11 @@ func (c *Conn) Place(o *Offer) Place {
 		return Place{}
 	}
 	b, err := c.d.ipc.standing()
-	if err != nil || !c.ipc.announce(region, b) {
+	if err != nil {
+		c.d.ipc.noBoard.Do(func() { c.ipc.notShared(region, err) })
+		return Place{}
+	}
+	if !c.ipc.announce(region, b) {
 		return Place{}
 	}
 	return o.placeOn(b)
@@ -102,28 +112,36 @@ func (k *ipcLink) announce(r *gpubuf.Region, b *board) bool {
 	if e := k.exports[r.ID()]; e != nil {
 		return e.told
 	}
-	if len(k.exports) >= maxRegions || r.Size() > maxMapped-k.shared {
+	if len(k.exports) >= maxRegions || r.Size() > maxMapped-k.shared || len(k.queue) >= maxQueued {
 		return false // the peer takes no more
 	}
-	if err := k.share(r, b); err != nil {
-		k.c.d.cfg.Logger.Warn("gdrpc: cannot share memory; attachments from it go another way", "device", r.Device().Name(), "err", err)
-		return false
+	err := k.share(r, b)
+	switch {
+	case err == nil:
+		k.short = false
+		return true
+	case !outOfDescriptors(err):
+		k.notShared(r, err)
+	case !k.short: // once for a while in which there are none
+		k.short = true
+		k.notShared(r, err)
 	}
-	return true
+	return false
+}
+
+func (k *ipcLink) notShared(r *gpubuf.Region, err error) {
+	k.c.d.cfg.Logger.Warn("gdrpc: cannot share memory; attachments from it go another way", "device", r.Device().Name(), "err", err)
+}
+
+// outOfDescriptors reports whether err comes from a limit on descriptors, and so
+// may be different the next time.
+func outOfDescriptors(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // share queues what tells the peer of a region. A region that cannot be shared
-// is remembered too. mu is held.
+// is remembered too, unless that may change. mu is held.
 func (k *ipcLink) share(r *gpubuf.Region, b *board) error {
-	e := &ipcExport{region: r}
-	var err error
-	if e.stop, err = r.OnRelease(func() { k.released(r.ID()) }); err != nil {
-		return err
-	}
-	if k.exports == nil {
-		k.exports = make(map[uint64]*ipcExport)
-	}
-	k.exports[r.ID()] = e
 	if !k.told {
 		s, err := b.words.Share()
 		if err != nil {
@@ -132,9 +150,22 @@ func (k *ipcLink) share(r *gpubuf.Region, b *board) error {
 		k.told = true
 		k.queue = append(k.queue, &ipc.Message{Type: ipc.TypeBoard, Size: s.Size, File: s.File})
 	}
-	s, err := r.Share()
-	if err != nil {
-		return err
+	s, shareErr := r.Share()
+	if outOfDescriptors(shareErr) {
+		return shareErr
+	}
+	e := &ipcExport{region: r}
+	var err error
+	if e.stop, err = r.OnRelease(func() { k.released(r.ID()) }); err != nil {
+		closeFile(&ipc.Message{File: s.File})
+		return errors.Join(shareErr, err)
+	}
+	if k.exports == nil {
+		k.exports = make(map[uint64]*ipcExport)
+	}
+	k.exports[r.ID()] = e
+	if shareErr != nil {
+		return shareErr
 	}
 	if s.File == nil {
 		e.acked = make(chan struct{})

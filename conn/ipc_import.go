@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -32,13 +33,19 @@ func (k *ipcLink) takeBoard(m *ipc.Message) error {
 	if m.Size > boardSlots*8 {
 		return fmt.Errorf("the peer's board has %d bytes, at most %d are allowed", m.Size, boardSlots*8)
 	}
+	foreign := &k.c.d.ipc.foreign
+	if err := foreign.reserve(m.Size); err != nil {
+		return err
+	}
 	v, err := host.OpenView(gpubuf.Share{Kind: gpubuf.KindHost, Size: m.Size, File: m.File})
 	if err != nil {
+		foreign.release(m.Size)
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.board != nil || k.why != nil {
+		foreign.release(m.Size)
 		return errors.Join(errors.New("a second board"), v.Close())
 	}
 	k.board = v
@@ -54,15 +61,8 @@ func (k *ipcLink) takeRegion(m *ipc.Message) error {
 	if err := k.admit(m); err != nil {
 		return err
 	}
-	switch kind := im.share.Kind; {
-	case kind == gpubuf.KindHost || kind == gpubuf.KindEmu:
-		v, err := host.OpenView(gpubuf.Share{Kind: kind, Size: m.Size, File: m.File})
-		if err != nil {
-			return fmt.Errorf("region %d: %w", m.Region, err)
-		}
-		im.view = v
-	case m.File != nil:
-		return fmt.Errorf("region %d: a descriptor for %v memory", m.Region, kind)
+	if err := im.mapView(m.File, &k.c.d.ipc.foreign); err != nil {
+		return fmt.Errorf("region %d: %w", m.Region, err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,6 +78,25 @@ func (k *ipcLink) takeRegion(m *ipc.Message) error {
 	k.mapped += m.Size
 	k.notify()
 	return nil
+}
+
+// mapView maps an import that comes with a descriptor, and counts it until shut.
+func (im *ipcImport) mapView(f *os.File, foreign *foreignMemory) error {
+	kind := im.share.Kind
+	inHost := kind == gpubuf.KindHost || kind == gpubuf.KindEmu
+	if f != nil && !inHost {
+		return fmt.Errorf("a descriptor for %v memory", kind)
+	}
+	if err := foreign.reserve(im.share.Size); err != nil || !inHost {
+		return err
+	}
+	var err error
+	s := im.share
+	s.File = f
+	if im.view, err = host.OpenView(s); err != nil {
+		foreign.release(s.Size)
+	}
+	return err
 }
 
 // admit checks an announcement against what the peer has announced before. Only
@@ -103,6 +122,9 @@ func (k *ipcLink) endImport(id uint64) error {
 	im := k.imports[id]
 	if im == nil || im.ended {
 		return fmt.Errorf("the end of region %d, which was not announced", id)
+	}
+	if len(k.queue) >= maxQueued {
+		return fmt.Errorf("the peer does not read the answers to its announcements; %d wait", len(k.queue))
 	}
 	k.end(im)
 	return nil
@@ -158,6 +180,7 @@ func (k *ipcLink) shut(im *ipcImport) {
 		errs = append(errs, m.Free())
 	}
 	im.opened = nil
+	k.c.d.ipc.foreign.release(im.share.Size)
 	if err := errors.Join(errs...); err != nil {
 		k.c.d.cfg.Logger.Error("gdrpc: closing memory of another process", "err", err)
 	}
@@ -185,6 +208,7 @@ func (k *ipcLink) closeBoard() {
 	if k.why == nil || k.reading > 0 || k.board == nil {
 		return
 	}
+	k.c.d.ipc.foreign.release(int64(len(k.board.Bytes())))
 	if err := k.board.Close(); err != nil {
 		k.c.d.cfg.Logger.Error("gdrpc: closing a board", "err", err)
 	}
