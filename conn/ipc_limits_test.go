@@ -138,4 +138,3 @@ func TestIPCUnread(t *testing.T) {
 	require.LessOrEqual(t, most, 2*maxQueued)
 	require.NotEmpty(t, server.Stats().IPC)
 }
-
