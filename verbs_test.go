@@ -103,7 +103,11 @@ func TestVerbsRedial(t *testing.T) {
 	roundTrip(t, s, []int64{3 << 20}, conn.PathGDR)
 	broken := make(chan struct{})
 	s.impl.handle = func(ctx context.Context) error {
-		l.nics[0].Raise(ibverbs.AsyncEvent{Type: ibverbs.EventPortErr, Port: 1})
+		port := fabric.RoCE("10.0.0.1", "eth0")
+		port.Attr.State = ibverbs.PortDown
+		l.nics[0].SetPort(1, port)
+		port.Attr.State = ibverbs.PortActive
+		l.nics[0].SetPort(1, port)
 		<-ctx.Done()
 		close(broken)
 		return ctx.Err()

@@ -160,9 +160,7 @@ func TestAffinityPortDown(t *testing.T) {
 			require.NoError(t, soon(t).Err())
 		}
 	}
-	down := fabric.RoCE("10.0.1.1", "eth0")
-	down.Attr.State = ibverbs.PortDown
-	m.all[0]["mlx5_1"].SetPort(1, down)
+	m.all[0]["mlx5_1"].SetPort(1, downPort())
 	awaitEvents(1)
 	require.Equal(t, "mlx5_0", d.nearest(dev).dev.Name())
 	m.all[0]["mlx5_1"].SetPort(1, fabric.RoCE("10.0.1.1", "eth0"))

@@ -21,7 +21,8 @@ type nic struct {
 	regions registrations
 	proofs  proofs
 
-	watcher sync.WaitGroup // the goroutine that takes events
+	watcher sync.WaitGroup // the goroutine that takes events, and those that wait for ports
+	closed  chan struct{}  // closed when ctx is
 	events  atomic.Uint64  // taken so far
 
 	mu    sync.Mutex
@@ -31,7 +32,7 @@ type nic struct {
 
 // openNIC opens a device. On an error everything is given back.
 func openNIC(dev ibverbs.Device, cfg *Config) (*nic, error) {
-	n := &nic{dev: dev, lanes: make(map[uint32]*Lane)}
+	n := &nic{dev: dev, lanes: make(map[uint32]*Lane), closed: make(chan struct{})}
 	if err := n.open(cfg); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
@@ -96,6 +97,7 @@ func (n *nic) close() error {
 	if err := n.ctx.Close(); err != nil { // then the watcher goes on too
 		return errors.Join(append(errs, err)...)
 	}
+	close(n.closed)
 	n.watcher.Wait()
 	return errors.Join(errs...)
 }

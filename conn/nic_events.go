@@ -3,6 +3,7 @@ package conn
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gdrpc/gdrpc/ibverbs"
 )
@@ -22,7 +23,7 @@ func (n *nic) watch(cfg *Config) {
 				}
 				return
 			}
-			lost := n.event(ev)
+			lost := n.event(ev, cfg)
 			n.events.Add(1)
 			cfg.Logger.Warn("gdrpc: event of the RDMA device", "device", n.dev.Name(), "event", ev.Type.String(),
 				"port", ev.Port, "qp", ev.QP, "lanes_lost", lost)
@@ -30,10 +31,15 @@ func (n *nic) watch(cfg *Config) {
 	})
 }
 
-// event acts on one event and returns how many lanes it costs. A port that is
-// down costs its lanes at once: their queue pairs would find out by retries, a
-// second later, and only those that send.
-func (n *nic) event(ev ibverbs.AsyncEvent) int {
+// portGrace is how long a port may be down before it costs its lanes. That is
+// about as long as a queue pair sends a packet again and again before it fails,
+// 4.096 us * 2^ackTimeout * (ackRetries + 1) = 537 ms: a link that comes back
+// earlier has lost nothing (ibv_get_async_event(3), IBV_EVENT_PORT_ERR, leaves
+// queue pairs as they are), and a later one only has those fail that send.
+const portGrace = 500 * time.Millisecond
+
+// event acts on one event and returns how many lanes it costs at once.
+func (n *nic) event(ev ibverbs.AsyncEvent, cfg *Config) int {
 	err := fmt.Errorf("%s: %v", n.dev.Name(), ev.Type)
 	var hit func(*Lane) bool
 	switch ev.Type {
@@ -42,15 +48,36 @@ func (n *nic) event(ev ibverbs.AsyncEvent) int {
 		n.dead = err
 		n.mu.Unlock()
 		hit = func(*Lane) bool { return true }
-	case ibverbs.EventCQErr: // which queue it was is not told
-		hit = func(*Lane) bool { return true }
 	case ibverbs.EventPortErr:
-		hit = func(l *Lane) bool { return l.route.Port.Num == ev.Port }
+		n.watcher.Go(func() { n.awaitPort(ev.Port, err, cfg) })
+		return 0
 	case ibverbs.EventQPFatal, ibverbs.EventQPReqErr, ibverbs.EventQPAccessErr:
 		hit = func(l *Lane) bool { return l.qp.Num() == ev.QP }
 	default:
-		return 0 // it changes what is chosen later, or nothing
+		return 0 // it changes what is chosen later, or nothing; a failed CQ tells whoever polls it
 	}
+	return n.abort(hit, err)
+}
+
+// awaitPort aborts the lanes of a port that does not come back.
+func (n *nic) awaitPort(port int, err error, cfg *Config) {
+	grace := time.NewTimer(portGrace)
+	defer grace.Stop()
+	select {
+	case <-grace.C:
+	case <-n.closed:
+		return
+	}
+	if a, err := n.fabric.QueryPort(port); err == nil && (a.State == ibverbs.PortActive || a.State == ibverbs.PortActiveDefer) {
+		cfg.Logger.Info("gdrpc: the RDMA port is back", "device", n.dev.Name(), "port", port)
+		return
+	}
+	lost := n.abort(func(l *Lane) bool { return l.route.Port.Num == port }, err)
+	cfg.Logger.Warn("gdrpc: the RDMA port stays down", "device", n.dev.Name(), "port", port, "for", portGrace.String(), "lanes_lost", lost)
+}
+
+// abort aborts the lanes that an event hits, and returns how many.
+func (n *nic) abort(hit func(*Lane) bool, err error) int {
 	lanes := n.lanesThat(hit)
 	for _, l := range lanes {
 		l.abort(err)

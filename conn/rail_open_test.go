@@ -113,8 +113,8 @@ func TestRailRefused(t *testing.T) {
 		name  string
 		spoil func(n *railNetwork)
 	}{
-		{"own port down", func(n *railNetwork) { downPort(n.second[1]) }},
-		{"peer's ports down", func(n *railNetwork) { downPort(n.second[0]); n.domains[0].nics[0].dead = errNoNIC }},
+		{"own port down", func(n *railNetwork) { n.second[1].SetPort(1, downPort()) }},
+		{"peer's ports down", func(n *railNetwork) { n.second[0].SetPort(1, downPort()); n.domains[0].nics[0].dead = errNoNIC }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newRailNetwork(t)
@@ -132,10 +132,10 @@ func TestRailRefused(t *testing.T) {
 	}
 }
 
-func downPort(d *fabric.Device) {
+func downPort() fabric.Port {
 	p := fabric.RoCE("10.0.9.9", "eth1")
 	p.Attr.State = ibverbs.PortDown
-	d.SetPort(1, p)
+	return p
 }
 
 // TestRailLost: a further lane that is lost, in the middle of transfers, resets

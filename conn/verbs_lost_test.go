@@ -2,12 +2,17 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"net"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/faultverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/soft/fabric"
 	"github.com/stretchr/testify/require"
 )
@@ -67,12 +72,7 @@ func TestVerbsLost(t *testing.T) {
 			p.Attr.State = ibverbs.PortDown
 			n.nics[0].SetPort(1, p)
 		}, ""},
-		{"port event", func(n *network, _, _ *Conn) {
-			n.nics[0].Raise(ibverbs.AsyncEvent{Type: ibverbs.EventPortErr, Port: 1})
-		}, "nic1: IBV_EVENT_PORT_ERR"},
-		{"CQ event", func(n *network, _, _ *Conn) {
-			n.nics[0].Raise(ibverbs.AsyncEvent{Type: ibverbs.EventCQErr})
-		}, "nic1: IBV_EVENT_CQ_ERR"},
+		{"port stays down", func(n *network, _, _ *Conn) { n.nics[0].MarkPort(1, downPort()) }, "nic1: IBV_EVENT_PORT_ERR"},
 		{"stream queue pair", func(n *network, client, _ *Conn) { n.fatal(client.stream.(*qpStream).l) }, "nic1: IBV_EVENT_QP_FATAL"},
 		{"control queue pair", func(n *network, client, _ *Conn) { n.fatal(client.lanes[0]) }, "nic1: IBV_EVENT_QP_FATAL"},
 		{"bulk queue pair", func(n *network, client, _ *Conn) { n.fatal(client.lanes[1]) }, "nic1: IBV_EVENT_QP_FATAL"},
@@ -208,4 +208,99 @@ type countedSocket struct {
 func (c *countedSocket) Write(b []byte) (int, error) {
 	c.written += len(b)
 	return c.Conn.Write(b)
+}
+
+// logLines is what a Domain logs, line by line.
+type logLines chan string
+
+func (l logLines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+// await returns the line that has text.
+func (l logLines) await(t *testing.T, text string) string {
+	t.Helper()
+	for {
+		select {
+		case line := <-l:
+			if strings.Contains(line, text) {
+				return line
+			}
+		case <-soon(t).Done():
+			t.Fatalf("nobody logs %q", text)
+		}
+	}
+}
+
+// TestVerbsLives: what costs no lane: a port that is down for a moment, and the
+// event of a CQ, which tells whoever polls it by itself.
+func TestVerbsLives(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		happen func(d *fabric.Device)
+		logged string
+	}{
+		{"port flaps", func(d *fabric.Device) {
+			d.MarkPort(1, downPort())
+			d.MarkPort(1, fabric.RoCE("10.0.0.1", "eth0"))
+		}, "the RDMA port is back"},
+		{"CQ event", func(d *fabric.Device) { d.Raise(ibverbs.AsyncEvent{Type: ibverbs.EventCQErr}) }, "IBV_EVENT_CQ_ERR"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			log := make(logLines, 100)
+			n := newNetworkOf(t, func(side int, c *Config) {
+				if side == 0 {
+					c.Logger = slog.New(slog.NewTextHandler(log, nil))
+				}
+			})
+			client, server := n.pair(t)
+			greet(t, client, server)
+			tt.happen(n.nics[0])
+			log.await(t, tt.logged)
+			pool := newPool(t, "emu")
+			s, want := filled(t, pool, 1<<20, 1)
+			require.Equal(t, PathGDR, landBy(t, client, server, s, alloc(t, pool, 1<<20), want))
+			require.Equal(t, PathGDR, landBy(t, server, client, s, alloc(t, pool, 1<<20), want))
+		})
+	}
+}
+
+// TestVerbsCQFails: a CQ that fails costs the connection whose it is, and no
+// other of the NIC.
+func TestVerbsCQFails(t *testing.T) {
+	var armed atomic.Bool
+	n := newNetworkOf(t, func(side int, c *Config) {
+		if side == 0 {
+			c.NICs = []ibverbs.Device{faultverbs.Wrap(c.NICs[0], &faultverbs.Script{Refuse: func(call faultverbs.Call) error {
+				if call.Op == faultverbs.OpPoll && armed.CompareAndSwap(true, false) {
+					return errors.New("the queue has overrun")
+				}
+				return nil
+			}})}
+		}
+	})
+	var pairs [2][2]*Conn
+	for i := range pairs {
+		pairs[i][0], pairs[i][1] = n.pair(t)
+		greet(t, pairs[i][0], pairs[i][1])
+	}
+	armed.Store(true)
+	_, err := pairs[0][1].Write([]byte{1}) // the other pair's client polls nothing
+	require.NoError(t, err)
+	requireLost(t, pairs[0][0], "the queue has overrun")
+	pool := newPool(t, "emu")
+	s, want := filled(t, pool, 1<<20, 1)
+	require.Equal(t, PathGDR, landBy(t, pairs[1][0], pairs[1][1], s, alloc(t, pool, 1<<20), want))
+}
+
+// TestVerbsDeviceDead: a NIC that has failed is not used again, with that reason.
+func TestVerbsDeviceDead(t *testing.T) {
+	n := newNetwork(t, quiet())
+	n.nics[0].Kill()
+	for n.domains[0].nics[0].usable() == nil {
+		require.NoError(t, soon(t).Err())
+	}
+	_, err := n.domains[0].OpenVerbs(nil, nil)
+	require.ErrorContains(t, err, "nic1: IBV_EVENT_DEVICE_FATAL")
 }

@@ -20,7 +20,9 @@ type FabricContext interface {
 	GIDs(port int) ([]GIDEntry, error)
 	// AsyncEvent blocks until something happens to the device, a port or a
 	// queue pair, acknowledges the event and returns it
-	// (ibv_get_async_event(3)). After Close it returns ErrClosed.
+	// (ibv_get_async_event(3)). After Close it returns ErrClosed. Of a CQ
+	// that failed, Poll has an error from then on, and who waits for it is
+	// woken.
 	AsyncEvent() (AsyncEvent, error)
 }
 

@@ -86,8 +86,15 @@ func (d *Device) Open() (ibverbs.Context, error) {
 // SetPort changes what a port is and raises the event for it: IBV_EVENT_PORT_ERR
 // if it was ACTIVE and is not any more, IBV_EVENT_PORT_ACTIVE the other way
 // round, else IBV_EVENT_GID_CHANGE. A port that goes down cuts the queue pairs
-// that were connected through it, on both sides.
-func (d *Device) SetPort(port int, p Port) {
+// that were connected through it, on both sides: it is down for longer than they
+// send again.
+func (d *Device) SetPort(port int, p Port) { d.setPort(port, p, true) }
+
+// MarkPort is SetPort for a port whose queue pairs have nothing to send meanwhile,
+// and so do not notice.
+func (d *Device) MarkPort(port int, p Port) { d.setPort(port, p, false) }
+
+func (d *Device) setPort(port int, p Port, cuts bool) {
 	f := d.fabric
 	f.mu.Lock()
 	was, is := d.ports[port-1].Attr.State == ibverbs.PortActive, p.Attr.State == ibverbs.PortActive
@@ -97,7 +104,9 @@ func (d *Device) SetPort(port int, p Port) {
 	switch {
 	case was && !is:
 		ev.Type = ibverbs.EventPortErr
-		cut = f.through(d, port)
+		if cuts {
+			cut = f.through(d, port)
+		}
 	case is && !was:
 		ev.Type = ibverbs.EventPortActive
 	}

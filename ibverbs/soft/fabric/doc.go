@@ -12,7 +12,7 @@
 //	a := f.NewDevice(fabric.Config{Name: "mlx5_0", Ports: []fabric.Port{fabric.RoCE("10.0.0.1", "eth0")}})
 //	b := f.NewDevice(fabric.Config{Name: "mlx5_0", Ports: []fabric.Port{fabric.RoCE("10.0.0.2", "eth0")}})
 //
-// Tests have things happen by SetPort, Kill and Raise. Faults of single calls
+// Tests have things happen by SetPort, MarkPort, Kill and Raise. Faults of single calls
 // and completions are those of package ibverbs/faultverbs.
 //
 // # Semantics
