@@ -45,11 +45,13 @@ type Config struct {
 	// not landed them. Default 30 s.
 	ReplyLease time.Duration
 
-	// Require, if set, is the worst path that attachments may take; what
-	// would go by a worse one fails. Attachments of up to 16 KiB may always
-	// go inline. With the default Dialer a dial fails that cannot have the
-	// path, and every call with it. This version has no path better than
-	// conn.PathSoft. Default: any path.
+	// Require, if set, is the worst path by which attachments may come to
+	// this side; one that comes by a worse one fails its RPC. What this side
+	// sends is held to it only in that it must not go inside the message: the
+	// receiver chooses the path, so set Require there too. Attachments of up
+	// to 16 KiB may take any path. With the default Dialer a dial fails that
+	// cannot have the path, and every call with it; another Dialer is told by
+	// its own conn.Config.Require. Default: any path.
 	Require conn.Path
 
 	// Dialer makes the connections of a client. Its owner closes it. Default:

@@ -43,8 +43,9 @@ type Config struct {
 	MaxPath Path
 
 	// Require, if set, is the worst path that attachments may take. A dial
-	// that cannot reach it fails, and so does a call whose attachments
-	// would go by a worse one. Attachments of up to 16 KiB may go by any.
+	// that cannot reach it fails, and so does a landing on this side that
+	// would go by a worse one; landings on the peer's side are held to the
+	// peer's Require. Attachments of up to 16 KiB may go by any.
 	// Default: any path.
 	Require Path
 

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	errNoPlace   = errors.New("the sender names no shared memory: the source lies in none, or there is no ipc on its side")
+	errNoPlace   = errors.New("the sender names no shared memory: the source lies in none (host.New; gpubuf.Wrap without WrapConfig.Export), or there is no ipc on its side")
 	errRetracted = errors.New("the offer was withdrawn, or never stood, in the sender's shared memory")
 )
 

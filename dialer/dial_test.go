@@ -253,7 +253,7 @@ func TestRequire(t *testing.T) {
 		{"ipc, met", conn.PathIPC, l.Addr().String(), ""},
 		{"ipc, switched off there", conn.PathIPC, off.Addr().String(), "path ipc is required, soft is the best that can be had: the lanes run over TCP; no shared memory: switched off on the peer's side, or unknown there; run both sides on one host, as one user and in one network namespace, without conn.Config.NoIPC, or lower Config.Require"},
 		{"inline, met", conn.PathInline, plain.Addr().String(), ""},
-		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, ipc is the best that can be had: the lanes run over TCP, the memory is shared; use RDMA devices on both sides (conn.Config.NICs), or lower Config.Require"},
+		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, soft is the best that can be had: the lanes run over TCP; no shared memory: switched off here (Config.NoIPC, MaxPath or Require); use RDMA devices on both sides (conn.Config.NICs), or lower Config.Require"},
 		{"soft, no gdrpc", conn.PathSoft, plain.Addr().String(), "the answer is an HTTP/2 SETTINGS frame: not a gdrpc peer; serve the address with gdrpc's listener, or lower Config.Require"},
 	}
 	for _, tt := range tests {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -54,6 +55,9 @@ func (a *answer) dial(ctx context.Context, cfg *tls.Config, nics []ibverbs.Devic
 		return err
 	}
 	defer c.Close()
+	if err := begin(ctx, c); err != nil {
+		return err
+	}
 	noIPC := c.(*conn.Conn).AwaitIPC(ctx)
 	s := c.(*conn.Conn).Stats()
 	a.Reachable, a.Remote = true, c.RemoteAddr().String()
@@ -64,6 +68,22 @@ func (a *answer) dial(ctx context.Context, cfg *tls.Config, nics []ibverbs.Devic
 		a.NoIPC = noIPC.Error()
 	}
 	return nil
+}
+
+// preface is what an HTTP/2 client sends first (RFC 9113, section 3.4), and empty
+// settings.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+// begin starts the byte stream as gRPC does: a Conn that has not seen HTTP/2 yet
+// keeps attachments inside it.
+func begin(ctx context.Context, c net.Conn) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(c, preface)
+	return err
 }
 
 // bestPath is the best path that attachments can take in a mode, by shared

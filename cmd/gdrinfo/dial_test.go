@@ -66,7 +66,7 @@ func TestServerJoined(t *testing.T) {
 	require.Equal(t, exitOK, code)
 	require.Equal(t, answer{
 		Version: 1, Address: addr, Remote: addr, Reachable: true, Gdrpc: true, Mode: "soft-joined", Path: "ipc", Provider: "soft",
-		Reason: a.Reason, Offload: a.Offload, // in conn's words
+		Reason: a.Reason, // in conn's words
 	}, a)
 
 	code, text, _ := run(t, noRDMA(), nil, addr)
