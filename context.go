@@ -19,9 +19,9 @@ type (
 // NewOutgoingContext returns a context with which a call sends slices as the
 // attachments of its request, in this order, in place of any that ctx had. The
 // call borrows them until it returns: until then their bytes must not change,
-// and work that writes them must have completed before. Where the replies are
-// streamed it borrows them until Recv has returned an error; on streams of
-// requests use Send.
+// and work that writes them must have completed before, or be what a slice's
+// event (gpubuf.Slice.After) waits for. Where the replies are streamed it borrows
+// them until Recv has returned an error; on streams of requests use Send.
 //
 // As with metadata, every call made with the context sends them. On a ClientConn
 // without DialOptions they are ignored, without an error: grpc does not know

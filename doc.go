@@ -60,11 +60,17 @@
 //
 //	m, err := dev.Wrap(pointer, size)
 //	tensor, released, err := gpubuf.Wrap(dev, m, nil)
-//	out := gdrpc.NewOutgoingContext(ctx, tensor.After(written)) // read once the kernel has written it
-//	err = attachment.LandInto(ctx, tensor.After(read))          // written once the last reader is done
-//	attachments.FreeAfter(read)                                 // back to the pool when the kernel is done
+//	src := tensor.After(written) // read once the kernel has written it
+//	_, err = client.Infer(gdrpc.NewOutgoingContext(ctx, src), in)
+//	dst := tensor.After(read) // written once the last reader is done
+//	err = attachment.LandInto(ctx, dst)
+//	attachments.FreeAfter(read) // back to the pool when the kernel is done
+//	src.Free()                  // each handle on its own: the memory is not
+//	dst.Free()                  // released while one is left
 //	tensor.Free()
-//	<-released.Done()                                           // the engine's again
+//	<-released.Done() // the engine's again
+//
+// Memory that Wrap made goes by shared memory only with WrapConfig.Export.
 //
 // # TLS
 //

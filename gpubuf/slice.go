@@ -108,6 +108,9 @@ func (s *Slice) Ref() *Slice {
 // bytes are valid once e is done: whoever sends the slice waits for that. Ref,
 // TryRef and Sub of the handle keep the event. The copies of this package do
 // not wait. A nil e means that the bytes are valid now.
+//
+// s stays the caller's, to be freed too: a handle that only the arguments of a
+// call have keeps the memory for ever.
 func (s *Slice) After(e Event) *Slice {
 	r := s.Ref()
 	r.event = e

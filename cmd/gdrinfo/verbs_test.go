@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/internal/skip"
 	"github.com/gdrpc/gdrpc/listener"
 	"github.com/stretchr/testify/require"
 )
@@ -43,7 +42,7 @@ func requireRDMA(t *testing.T) (*report, rdmaDevice) {
 	require.NoError(t, err)
 	i := slices.IndexFunc(r.RDMA.Devices, func(d rdmaDevice) bool { return d.Usable.State == yes })
 	if r.RDMA.Library.State != yes || i < 0 {
-		missing(t, "verbs", errors.New(r.RDMA.Library.String()), "it wants libibverbs and a device with an ACTIVE port; rdma_rxe will do: make test-rxe")
+		skip.Missing(t, "verbs", errors.New(r.RDMA.Library.String()), "it wants libibverbs and a device with an ACTIVE port; rdma_rxe will do: make test-rxe")
 	}
 	return r, r.RDMA.Devices[i]
 }
@@ -54,7 +53,7 @@ func TestVerbsServer(t *testing.T) {
 	p := d.Ports[d.Port-1]
 	i := slices.IndexFunc(p.GIDs, func(g gid) bool { return g.Index == p.GID && g.Type == ibverbs.GIDTypeRoCEv2.String() })
 	if i < 0 {
-		missing(t, "roce", fmt.Errorf("%s has none", d.Name), "it wants a device with a RoCE v2 address")
+		skip.Missing(t, "roce", fmt.Errorf("%s has none", d.Name), "it wants a device with a RoCE v2 address")
 	}
 	nics, err := verbsDevices()
 	require.NoError(t, err)
@@ -68,16 +67,4 @@ func TestVerbsServer(t *testing.T) {
 	require.Regexp(t, `(?m)^  mode +verbs$`, stdout)
 	require.Regexp(t, `(?m)^  best path +gdr$`, stdout)
 	require.Regexp(t, `(?m)^  provider +verbs$`, stdout)
-}
-
-// missing skips the test because a requirement is missing, and says how to meet
-// it; it fails the test if GDR_TEST_REQUIRE, a list with commas, names the
-// requirement.
-func missing(t testing.TB, requirement string, err error, fix string) {
-	t.Helper()
-	const skip = "%s is missing: %v; %s"
-	if slices.Contains(strings.Split(os.Getenv("GDR_TEST_REQUIRE"), ","), requirement) {
-		t.Fatalf(skip, requirement, err, fix)
-	}
-	t.Skipf(skip, requirement, err, fix)
 }

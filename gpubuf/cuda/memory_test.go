@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
-	"github.com/gdrpc/gdrpc/gpubuf/cuda/cudatest"
+	"github.com/gdrpc/gdrpc/internal/skip"
 	"github.com/stretchr/testify/require"
 )
 
@@ -70,7 +70,7 @@ func TestDMABuf(t *testing.T) {
 	t.Run("gpu", func(t *testing.T) {
 		gpus := requireGPU(t)
 		if !gpus[0].DMABuf {
-			cudatest.Missing(t, "dmabuf", fmt.Errorf("%v cannot export DMA buffers", gpus[0]), "use the open kernel modules")
+			skip.Missing(t, "dmabuf", fmt.Errorf("%v cannot export DMA buffers", gpus[0]), "use the open kernel modules")
 		}
 		test(t, mustOpen(t, Config{}))
 	})

@@ -3,7 +3,7 @@ package cuda
 import (
 	"testing"
 
-	"github.com/gdrpc/gdrpc/gpubuf/cuda/cudatest"
+	"github.com/gdrpc/gdrpc/internal/skip"
 )
 
 // requireGPU skips the test where there is no GPU, and returns those there are.
@@ -11,7 +11,7 @@ func requireGPU(t testing.TB) []Info {
 	t.Helper()
 	gpus, err := List(nil)
 	if err != nil {
-		cudatest.Missing(t, "cuda", err, "run it on a machine with an NVIDIA GPU and its driver, built with cgo")
+		skip.Missing(t, "cuda", err, "run it on a machine with an NVIDIA GPU and its driver, built with cgo")
 	}
 	return gpus
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/internal/skip"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,7 +76,7 @@ var masks = map[string]uint32{
 func TestABI(t *testing.T) {
 	requireCC(t)
 	if _, err := compile(t, "#include <infiniband/verbs.h>\n"); err != nil {
-		missing(t, "verbs-headers", err, "install them (Debian: libibverbs-dev)")
+		skip.Missing(t, "verbs-headers", err, "install them (Debian: libibverbs-dev)")
 	}
 	out, err := compile(t, assertions())
 	require.NoError(t, err, out)
@@ -150,6 +151,6 @@ func compile(t *testing.T, source string) (string, error) {
 // requireCC skips the test without a C compiler.
 func requireCC(t testing.TB) {
 	if _, err := exec.LookPath("cc"); err != nil {
-		missing(t, "cc", err, "install a C compiler (Debian: gcc)")
+		skip.Missing(t, "cc", err, "install a C compiler (Debian: gcc)")
 	}
 }

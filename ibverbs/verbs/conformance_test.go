@@ -7,6 +7,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/ibverbstest"
+	"github.com/gdrpc/gdrpc/internal/skip"
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,7 +32,7 @@ func requireFabric(t testing.TB) fabric {
 		}
 		err = errNoPort
 	}
-	missing(t, "verbs", err, "run it where there is an RDMA device, such as rdma_rxe on any network interface (rdma link add rxe0 type rxe netdev eth0)")
+	skip.Missing(t, "verbs", err, "run it where there is an RDMA device, such as rdma_rxe on any network interface (rdma link add rxe0 type rxe netdev eth0)")
 	return fabric{}
 }
 

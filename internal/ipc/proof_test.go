@@ -2,17 +2,19 @@ package ipc
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gdrpc/gdrpc/internal/skip"
 )
 
 // patience bounds every wait; no test passes by waiting it out.
@@ -156,7 +158,7 @@ func TestProofGarbage(t *testing.T) {
 // TestOtherUser: neither side takes a process of another user for its peer.
 func TestOtherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		missingRoot(t, "to become another user for a moment")
+		skip.Missing(t, "root", errors.New("this process cannot become another user"), "run the test as root")
 	}
 	const nobody = 65534
 	k := NewKey()
@@ -204,19 +206,8 @@ func TestOtherNamespace(t *testing.T) {
 	}()
 	o := <-done
 	if o.unshare != nil {
-		missingRoot(t, "to make a network namespace: "+o.unshare.Error())
+		skip.Missing(t, "root", o.unshare, "run the test as root: it makes a network namespace")
 	}
 	require.ErrorIs(t, o.dial, ErrElsewhere)
 	require.Empty(t, taken)
-}
-
-// missingRoot skips the test for lack of root, or fails it where that is
-// required.
-func missingRoot(t *testing.T, what string) {
-	t.Helper()
-	text := "needs root, " + what
-	if slices.Contains(strings.Split(os.Getenv("GDR_TEST_REQUIRE"), ","), "root") {
-		t.Fatal(text)
-	}
-	t.Skip(text)
 }

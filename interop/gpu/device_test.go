@@ -7,6 +7,7 @@ import (
 	"github.com/gdrpc/gdrpc/gpubuf/cuda"
 	"github.com/gdrpc/gdrpc/gpubuf/cuda/cudatest"
 	"github.com/gdrpc/gdrpc/gpubuf/emu"
+	"github.com/gdrpc/gdrpc/internal/skip"
 	"github.com/gdrpc/gdrpc/interop/internal/rig"
 	"github.com/stretchr/testify/require"
 )
@@ -40,7 +41,7 @@ func (k kind) require(t *testing.T) {
 		cudatest.New(t, nil) // says what it needs, before another process needs it
 	case real:
 		if _, err := cuda.List(nil); err != nil {
-			rig.Missing(t, "cuda", err, "run it on a machine with an NVIDIA GPU and its driver, built with cgo")
+			skip.Missing(t, "cuda", err, "run it on a machine with an NVIDIA GPU and its driver, built with cgo")
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/gpubuf/cuda"
+	"github.com/gdrpc/gdrpc/internal/skip"
 	"github.com/gdrpc/gdrpc/interop/internal/rig"
 	"github.com/stretchr/testify/require"
 )
@@ -19,7 +20,7 @@ func TestPeerGPU(t *testing.T) {
 		err = fmt.Errorf("%d GPU is there", len(gpus))
 	}
 	if err != nil {
-		rig.Missing(t, "cuda2", err, "run it on a machine with two NVIDIA GPUs that reach each other's memory")
+		skip.Missing(t, "cuda2", err, "run it on a machine with two NVIDIA GPUs that reach each other's memory")
 	}
 	server, addr := startServer(t, serverPart{Kind: second})
 	defer server.Stop(t)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gdrpc/gdrpc/internal/skip"
 	"github.com/gdrpc/gdrpc/internal/testpb"
 	"github.com/gdrpc/gdrpc/interop/internal/rig"
 	"github.com/stretchr/testify/require"
@@ -43,7 +44,7 @@ func requirePython(t *testing.T) []string {
 		}
 		missing = errors.Join(missing, fmt.Errorf("%s: %w: %s", python, err, lastLine(out)))
 	}
-	rig.Missing(t, "python", missing, "apt-get install python3-grpcio python3-protobuf")
+	skip.Missing(t, "python", missing, "apt-get install python3-grpcio python3-protobuf")
 	return nil
 }
 
@@ -53,7 +54,7 @@ func requireNode(t *testing.T) []string {
 	check := exec.Command("node", "-e", "require('@grpc/grpc-js'); require('@grpc/proto-loader')")
 	check.Dir = "node"
 	if out, err := check.CombinedOutput(); err != nil {
-		rig.Missing(t, "node", fmt.Errorf("%w: %s", err, lastLine(out)), "npm ci --prefix interop/language/node (with Node.js 18 or newer)")
+		skip.Missing(t, "node", fmt.Errorf("%w: %s", err, lastLine(out)), "npm ci --prefix interop/language/node (with Node.js 18 or newer)")
 	}
 	return []string{"node", "node/peer.js", protoFile}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gdrpc/gdrpc/internal/skip"
 )
 
 // prebuiltEnv names a built library, for machines without a C compiler.
@@ -25,17 +27,17 @@ var sources embed.FS
 func build(t testing.TB, without []string) string {
 	t.Helper()
 	if !hasCgo {
-		Missing(t, "cgo", errors.New("this binary was built without it"), "set CGO_ENABLED=1 and install a C compiler")
+		skip.Missing(t, "cgo", errors.New("this binary was built without it"), "set CGO_ENABLED=1 and install a C compiler")
 	}
 	if path := os.Getenv(prebuiltEnv); path != "" {
 		if len(without) > 0 {
-			Missing(t, "cc", errors.New(prebuiltEnv+" names one build alone"), "unset it and install a C compiler")
+			skip.Missing(t, "cc", errors.New(prebuiltEnv+" names one build alone"), "unset it and install a C compiler")
 		}
 		return path
 	}
 	cc, err := exec.LookPath("cc")
 	if err != nil {
-		Missing(t, "cc", err, "install a C compiler, or name a built library in "+prebuiltEnv)
+		skip.Missing(t, "cc", err, "install a C compiler, or name a built library in "+prebuiltEnv)
 	}
 	// Calls inside the library stay in it, whatever the process has loaded.
 	args := []string{"-shared", "-fPIC", "-O1", "-pthread", "-Wl,-Bsymbolic"}

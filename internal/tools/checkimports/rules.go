@@ -16,6 +16,7 @@ type group struct {
 
 var groups = []group{
 	{path: "internal/leak", level: -1},
+	{path: "internal/skip", level: -1},
 	{path: "internal/events", level: 0},
 	{path: "internal/ipc", level: 1},
 	{path: "internal/testpb", level: 0},
