@@ -49,7 +49,7 @@ func newBulkRecv(c *Conn, lanes []*Lane) *bulkRecv {
 }
 
 func (b *bulkRecv) newRail(index uint8, l *Lane) *rail {
-	r := &rail{index: index, l: l, depth: min(bulkDepth, uint32(b.c.peer.BulkDepth)), stager: b.c.d.laneStager()}
+	r := &rail{index: index, l: l, depth: min(bulkDepth, uint32(b.c.peer.BulkDepth)), stager: b.c.d.laneStager(l.nic)}
 	r.copies.mu = &b.mu
 	r.copies.ended = func(u *unstaging, err error) { b.unstaged(r, u, err) }
 	return r
@@ -127,7 +127,7 @@ func (b *bulkRecv) pump() {
 		r := b.roomiest(l)
 		n := b.grant(l, r)
 		switch {
-		case n == 0 && l.nic != nil:
+		case n == 0 && l.nic != nil && len(b.rails) > 1:
 			at++ // others may have room on lanes of other NICs
 			continue
 		case n == 0:

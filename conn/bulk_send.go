@@ -51,7 +51,7 @@ type chunk struct {
 
 // newBulkSend makes the sending side of one lane.
 func newBulkSend(c *Conn, l *Lane) *bulkSend {
-	b := &bulkSend{c: c, l: l, stager: c.d.laneStager()}
+	b := &bulkSend{c: c, l: l, stager: c.d.laneStager(l.nic)}
 	b.copies.mu, b.copies.ended, b.copies.after = &b.mu, b.copied, l.reap
 	for i := range b.slots {
 		b.free = append(b.free, i)
@@ -107,9 +107,19 @@ func (b *bulkSend) find(token Token, r request) (*Offer, bulkStatus) {
 }
 
 // staged reports whether the bytes of an offer go through staging blocks on this
-// lane.
+// lane. Host memory is registered when it is offered, and on the NIC of a later
+// lane now.
 func (b *bulkSend) staged(o *Offer) bool {
-	return o.flags&OfferStaged != 0 && (b.l.route == nil || !b.l.nic.reaches(o.where))
+	switch {
+	case b.l.route == nil:
+		return o.flags&OfferStaged != 0
+	case b.l.nic.reaches(o.where):
+		return false
+	case o.flags&OfferStaged != 0 || !o.read(b.c):
+		return true
+	}
+	defer o.readDone(b.c)
+	return b.l.nic.reach(o.where) != nil
 }
 
 // abort answers the rest of a request with empty messages.

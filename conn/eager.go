@@ -72,7 +72,7 @@ func newEager(c *Conn, l *Lane) (*eager, error) {
 		return nil, err
 	}
 	e := &eager{
-		c: c, l: l, heads: heads, head: len(Token{}), stager: stager{d: c.d, size: min(eagerMost, c.d.cfg.StagingBlock), quota: eagerDepth}, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
+		c: c, l: l, heads: heads, head: len(Token{}), stager: stager{d: c.d, nic: l.nic, size: min(eagerMost, c.d.cfg.StagingBlock), quota: eagerDepth}, credits: eagerDepth, slots: make([]sendSlot, eagerDepth),
 		held: make(map[Token]pushed), waiting: make(map[Token]*Landing),
 	}
 	if c.sums != nil {

@@ -2,6 +2,8 @@ package conn
 
 import (
 	"fmt"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
 )
 
 // OfferDirect says that the sender's NICs reach the source, which is device
@@ -47,18 +49,16 @@ func (l *Landing) checkRequired(flags OfferFlags) error {
 }
 
 // direct reports whether messages go straight into the destination, and chooses
-// the NIC that brings them. Any may bring host memory, which all reach, while
-// there is no lane on its own; small pieces of it open none.
+// the NIC that brings them. Small pieces of host memory open no lane.
 func (l *Landing) direct() bool {
 	region := l.dst.Region()
 	host := region.HostBytes() != nil
-	if l.c.mode != ModeVerbs || host && l.size <= alwaysAllowed {
+	if l.c.mode != ModeVerbs {
 		return host
 	}
-	n := l.c.nearest(region.Device())
-	if host {
-		l.nic = n
-		return true
+	var n *nic
+	if !host || l.size > alwaysAllowed {
+		n = l.c.nearest(region.Device())
 	}
 	if n == nil {
 		n = l.c.lanes[1].nic
@@ -68,7 +68,7 @@ func (l *Landing) direct() bool {
 		return false
 	}
 	l.nic = n
-	return l.size > scatterMost
+	return host || l.size > scatterMost
 }
 
 // verbsPath is the path of mode verbs, where the bytes go straight from and to
@@ -102,23 +102,32 @@ func (c *Conn) whyWorse(flags OfferFlags) string {
 	return "the attachment is too small for a NIC to write to device memory, or Config.MaxPath rules it out"
 }
 
-// noteStaged keeps why device memory is not reached, and logs it when it is news
+// noteStaged keeps why memory is not reached, and logs it when it is news
 // to the Conn.
 func (c *Conn) noteStaged(err error) {
 	text := err.Error()
 	if old := c.stats.staged.Swap(&text); old == nil || *old != text {
-		c.d.cfg.Logger.Info("gdrpc: device memory goes through host memory", "remote", c.RemoteAddr().String(), "reason", text)
+		c.d.cfg.Logger.Info("gdrpc: attachments go through staging blocks", "remote", c.RemoteAddr().String(), "reason", text)
 	}
 }
 
 // Flags returns what the receiver must know of an offer that is sent on c. The
-// first offer of a region of device memory registers it, which takes
-// milliseconds. A nil Conn knows what the offer itself does.
+// first offer of a region registers it, which takes milliseconds, and the first
+// ones of a device's memory may wait for half a second in all until it is known
+// whether the NICs reach it. A nil Conn knows what the offer itself does.
 func (c *Conn) Flags(o *Offer) OfferFlags {
-	if c == nil || c.mode != ModeVerbs || o.flags&OfferStaged == 0 || !o.read(c) {
+	if c == nil || c.mode != ModeVerbs || o.where == nil || !o.read(c) {
 		return o.flags
 	}
 	defer o.readDone(c)
+	if o.flags&OfferStaged == 0 {
+		return o.flags | c.hostFlags(o.where)
+	}
+	for _, n := range c.d.nics {
+		if _, err := n.proofs.start(n, o.where.Device()); err != nil {
+			return o.flags
+		}
+	}
 	for _, n := range c.d.nics {
 		if err := n.reach(o.where); err != nil {
 			c.noteStaged(err)
@@ -126,4 +135,16 @@ func (c *Conn) Flags(o *Offer) OfferFlags {
 		}
 	}
 	return o.flags | OfferDirect
+}
+
+// hostFlags has host memory staged that a NIC of c's lanes cannot register: the
+// limit of locked memory may be reached.
+func (c *Conn) hostFlags(region *gpubuf.Region) OfferFlags {
+	for _, n := range c.recv.nics() {
+		if err := n.reach(region); err != nil {
+			c.noteStaged(err)
+			return OfferStaged
+		}
+	}
+	return 0
 }

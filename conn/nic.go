@@ -87,6 +87,7 @@ func (n *nic) check(cfg *Config) error {
 // close frees in the order of the object tree. It copes with a half-opened
 // device.
 func (n *nic) close() error {
+	n.proofs.close()
 	errs := []error{n.regions.close()}
 	if n.pd != nil {
 		errs = append(errs, n.pd.Dealloc())
@@ -129,7 +130,8 @@ func (n *nic) usable() error {
 
 // reach says why the device cannot reach a region's memory itself; nil if it
 // can. The first call for a region registers it, which takes milliseconds, and
-// the first for a device of memory proves that a transfer works.
+// the first ones for a device of memory wait, for at most proofPatience, until a
+// transfer has proved that it works.
 func (n *nic) reach(region *gpubuf.Region) error {
 	reg, err := n.regions.lookup(region)
 	if err != nil {
@@ -147,9 +149,6 @@ func (n *nic) reach(region *gpubuf.Region) error {
 // reaches reports whether reach has been asked for the region, and said yes. It
 // does not block.
 func (n *nic) reaches(region *gpubuf.Region) bool {
-	if region.HostBytes() != nil {
-		return true
-	}
 	reg, ok := n.regions.find(region.ID())
-	return ok && reg.staged == nil && n.proofs.proved(region.Device())
+	return ok && reg.staged == nil && (region.HostBytes() != nil || n.proofs.proved(region.Device()))
 }

@@ -18,63 +18,124 @@ import (
 // transfer from device memory to device memory through the NIC's own loop-back,
 // and a comparison of the bytes.
 
+//
+// A transfer that fails may take its time to do so. It runs on a goroutine of its
+// own, and calls wait for it until proofPatience after its start, with no lock
+// held: whoever comes later, or has waited, goes through staging blocks until it is
+// known that nobody must.
+
 const (
-	proofBytes = 192<<10 + 64
-	proofBound = 2 * time.Second
+	proofBytes    = 192<<10 + 64
+	proofBound    = 2 * time.Second
+	proofPatience = 500 * time.Millisecond
 )
 
 // proofs holds what is known of one NIC and each device of memory.
 type proofs struct {
-	mu    sync.Mutex
-	byDev map[gpubuf.Device]*proof // guarded by mu
+	tasks sync.WaitGroup // added to under mu while not closed
+
+	mu     sync.Mutex
+	closed bool                     // guarded by mu
+	byDev  map[gpubuf.Device]*proof // guarded by mu
 }
 
 // proof is the state of one pair.
 type proof struct {
-	mu   sync.Mutex // held during the transfer
-	done bool       // guarded by mu
-	err  error      // guarded by mu
+	until time.Time     // when calls stop waiting for it
+	done  chan struct{} // closed when err is written
+	err   error
 }
 
-func (p *proofs) of(dev gpubuf.Device) *proof {
+// errNoTry: there was no port to try by.
+var errNoTry = errors.New("cannot be tried")
+
+// start returns the proof of a pair, which it begins if there is none.
+func (p *proofs) start(n *nic, dev gpubuf.Device) (*proof, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if pr := p.byDev[dev]; pr != nil {
+		return pr, nil
+	}
+	if p.closed {
+		return nil, ibverbs.ErrClosed
+	}
 	if p.byDev == nil {
 		p.byDev = make(map[gpubuf.Device]*proof)
 	}
-	if p.byDev[dev] == nil {
-		p.byDev[dev] = new(proof)
-	}
-	return p.byDev[dev]
+	pr := &proof{until: time.Now().Add(proofPatience), done: make(chan struct{})}
+	p.byDev[dev] = pr
+	p.tasks.Go(func() {
+		defer close(pr.done)
+		if pr.err = n.try(dev); errors.Is(pr.err, errNoTry) {
+			p.forget(dev) // the next one tries again
+		}
+	})
+	return pr, nil
 }
 
-// prove returns nil if transfers between n and dev work. It tries once, and
-// again if there was no port to try by.
+func (p *proofs) forget(dev gpubuf.Device) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.byDev, dev)
+}
+
+// prove returns nil if transfers between n and dev are known to work. It begins to
+// try, and waits a little for the outcome.
 func (p *proofs) prove(n *nic, dev gpubuf.Device) error {
-	pr := p.of(dev)
-	pr.mu.Lock()
-	defer pr.mu.Unlock()
-	if !pr.done {
-		r, err := n.loopRoute()
-		if err != nil {
-			return fmt.Errorf("%w: %s and %s cannot be tried: %w", errStaged, n.dev.Name(), dev.Name(), err)
-		}
-		pr.done = true
-		if err := n.loop(r, dev); err != nil {
-			pr.err = fmt.Errorf("%w: the transfer that proves %s and %s failed: %w", errStaged, n.dev.Name(), dev.Name(), err)
-		}
+	pr, err := p.start(n, dev)
+	if err != nil {
+		return err
 	}
-	return pr.err
+	patience := time.NewTimer(time.Until(pr.until))
+	defer patience.Stop()
+	select {
+	case <-pr.done:
+		return pr.err
+	default:
+	}
+	select {
+	case <-pr.done:
+		return pr.err
+	case <-patience.C:
+		return fmt.Errorf("%w: %s and %s are still being tried", errStaged, n.dev.Name(), dev.Name())
+	}
 }
 
-// proved reports whether prove has been asked, and said yes. It does not block.
+// proved reports whether the pair is known to work. It does not block.
 func (p *proofs) proved(dev gpubuf.Device) bool {
-	pr := p.of(dev)
-	if !pr.mu.TryLock() {
-		return false // it is being tried
+	p.mu.Lock()
+	pr := p.byDev[dev]
+	p.mu.Unlock()
+	if pr == nil {
+		return false
 	}
-	defer pr.mu.Unlock()
-	return pr.done && pr.err == nil
+	select {
+	case <-pr.done:
+		return pr.err == nil
+	default:
+		return false
+	}
+}
+
+// close waits for what is being tried, which is bounded, and has nothing begun any
+// more.
+func (p *proofs) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.tasks.Wait()
+}
+
+// try proves a pair.
+func (n *nic) try(dev gpubuf.Device) error {
+	r, err := n.loopRoute()
+	if err != nil {
+		return fmt.Errorf("%w: %s and %s %w: %w", errStaged, n.dev.Name(), dev.Name(), errNoTry, err)
+	}
+	if err := n.loop(r, dev); err != nil {
+		return fmt.Errorf("%w: the transfer that proves %s and %s failed: %w", errStaged, n.dev.Name(), dev.Name(), err)
+	}
+	return nil
 }
 
 // loopRoute returns a port by which the NIC reaches itself.

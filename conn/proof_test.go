@@ -20,6 +20,7 @@ type nicGPU struct {
 	*emu.Device
 	noDMABuf bool
 	flushErr error
+	gate     chan struct{} // what a flush waits for; nil: nothing
 
 	mu      sync.Mutex
 	flushes int               // guarded by mu
@@ -35,6 +36,9 @@ func (g *nicGPU) Alloc(size int64) (gpubuf.Memory, error) {
 }
 
 func (g *nicGPU) FlushRDMAWrites() error {
+	if g.gate != nil {
+		<-g.gate
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flushes++
@@ -177,4 +181,53 @@ func TestProofTriedAgain(t *testing.T) {
 	n.nics[0].SetPort(1, fabric.RoCE("10.0.0.1", "eth0"))
 	require.NoError(t, nic.reach(dst.Region()))
 	require.True(t, nic.reaches(dst.Region()))
+}
+
+// TestProofHangs: a transfer that does not end holds nobody up but the first
+// calls, for a while; attachments are staged meanwhile, and no longer once it has
+// ended well.
+func TestProofHangs(t *testing.T) {
+	g := &nicGPU{gate: make(chan struct{})}
+	n, pool := gpuNetwork(t, g, nil)
+	client, server := n.pair(t)
+	greet(t, client, server)
+	s, want := filled(t, pool, 3<<20, 1)
+	dst := alloc(t, pool, 3<<20)
+	for range 2 {
+		require.Equal(t, PathRDMAStaged, landBy(t, client, server, s, dst, want))
+	}
+	for _, c := range []*Conn{client, server} {
+		require.Contains(t, c.Stats().Staged, "nic0 and emu:0 are still being tried")
+	}
+	close(g.gate)
+	for _, d := range n.domains {
+		pr, err := d.nics[0].proofs.start(d.nics[0], pool.Device())
+		require.NoError(t, err)
+		select {
+		case <-pr.done:
+		case <-soon(t).Done():
+			t.Fatal("the proof does not end")
+		}
+	}
+	require.Equal(t, PathGDR, landBy(t, client, server, s, dst, want))
+}
+
+// TestProofAtClose: a Domain that closes waits for what it tries.
+func TestProofAtClose(t *testing.T) {
+	g := &nicGPU{gate: make(chan struct{})}
+	n, pool := gpuNetwork(t, g, nil)
+	d := n.domains[0]
+	pr, err := d.nics[0].proofs.start(d.nics[0], pool.Device())
+	require.NoError(t, err)
+	closed := make(chan error, 1)
+	go func() { closed <- d.Close() }()
+	close(g.gate)
+	require.NoError(t, <-closed)
+	select {
+	case <-pr.done:
+	default:
+		t.Fatal("it is still being tried")
+	}
+	_, err = d.nics[0].proofs.start(d.nics[0], newPool(t, "emu").Device())
+	require.ErrorIs(t, err, ibverbs.ErrClosed)
 }

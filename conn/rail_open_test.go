@@ -180,10 +180,10 @@ func TestRogueRails(t *testing.T) {
 	t.Run("twice", func(t *testing.T) {
 		n := newRailNetwork(t)
 		client, server := n.pair(t)
-		for range 2 {
-			client.control.send(frame{typ: frameBulkOpen, rail: 1, port: good})
-		}
-		requireReset(t, server, "whose number is not free")
+		greet(t, client, server)
+		f := frame{typ: frameBulkOpen, rail: 1, port: good}
+		require.NoError(t, server.more.opened(&f))
+		require.ErrorContains(t, server.more.opened(&f), "whose number is not free") // which resets
 	})
 	t.Run("not agreed on", func(t *testing.T) {
 		r, server := newRogue(t, quiet())

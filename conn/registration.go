@@ -23,8 +23,11 @@ type registrations struct {
 	closed bool                     // guarded by mu
 }
 
-// registration is one region. It does not change once it is in the table.
+// registration is one region. Its fields are written, by whoever has entered it,
+// before ready is closed. No lock is held meanwhile: registering takes milliseconds.
 type registration struct {
+	ready  chan struct{}
+	err    error // why there is none, of host memory; it is not in the table any more
 	pieces []piece
 	step   uint64      // between the starts of two pieces
 	staged error       // why the NIC cannot reach the memory; nil if it can
@@ -58,49 +61,78 @@ func (r *registrations) sge(s *gpubuf.Slice, off int64, n uint32) (ibverbs.SGE, 
 	return ibverbs.SGE{Addr: p.addr + at - i*reg.step, Length: n, LKey: p.mr.LKey()}, nil
 }
 
-// find returns what is known of a region.
+// find returns what is known of a region. It does not wait.
 func (r *registrations) find(id uint64) (*registration, bool) {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
-	reg, ok := r.byID[id]
-	return reg, ok
+	reg := r.byID[id]
+	r.mu.RUnlock()
+	if reg == nil {
+		return nil, false
+	}
+	select {
+	case <-reg.ready:
+		return reg, reg.err == nil
+	default:
+		return nil, false // it is being registered
+	}
 }
 
+// lookup registers a region, or waits for whoever does. The caller has a slice of
+// it.
 func (r *registrations) lookup(region *gpubuf.Region) (*registration, error) {
 	if reg, ok := r.find(region.ID()); ok {
 		return reg, nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if reg, ok := r.byID[region.ID()]; ok {
-		return reg, nil
+	reg, mine, err := r.reserve(region.ID())
+	if err != nil {
+		return nil, err
 	}
-	if r.closed {
-		return nil, ibverbs.ErrClosed
+	if mine {
+		r.enter(region, reg)
 	}
-	return r.enter(region)
+	<-reg.ready
+	return reg, reg.err
 }
 
-// enter registers a region. Device memory that cannot be registered is entered
-// too, with the reason. mu is held.
-func (r *registrations) enter(region *gpubuf.Region) (*registration, error) {
-	reg, err := r.register(region.Memory())
-	if err != nil {
-		if region.HostBytes() != nil {
-			return nil, err
-		}
-		reg = &registration{staged: fmt.Errorf("%w: %w", errStaged, err)}
+// reserve returns the region's place in the table. The caller must fill it if it
+// is its own.
+func (r *registrations) reserve(id uint64) (reg *registration, mine bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, false, ibverbs.ErrClosed
 	}
-	id := region.ID()
-	reg.stop, err = region.OnRelease(func() { r.forget(id) })
-	if err != nil {
-		return nil, errors.Join(err, reg.dereg())
+	if reg := r.byID[id]; reg != nil {
+		return reg, false, nil
 	}
 	if r.byID == nil {
 		r.byID = make(map[uint64]*registration)
 	}
+	reg = &registration{ready: make(chan struct{})}
 	r.byID[id] = reg
-	return reg, nil
+	return reg, true, nil
+}
+
+// enter fills the place of a region. Device memory that cannot be registered keeps
+// it, with the reason; host memory is tried again.
+func (r *registrations) enter(region *gpubuf.Region, reg *registration) {
+	defer close(reg.ready)
+	id := region.ID()
+	made, err := r.register(region.Memory())
+	switch {
+	case err == nil:
+		reg.pieces, reg.step = made.pieces, made.step
+	case region.HostBytes() != nil:
+		reg.err = err
+		r.remove(id)
+		return
+	default:
+		reg.staged = fmt.Errorf("%w: %w", errStaged, err)
+	}
+	if reg.stop, err = region.OnRelease(func() { r.forget(id) }); err != nil {
+		reg.err = errors.Join(err, reg.dereg())
+		r.remove(id)
+	}
 }
 
 // register registers memory by the best way that works. The error has the
@@ -193,13 +225,18 @@ func (reg *registration) dereg() error {
 // forget deregisters a region whose memory is about to be freed. No work
 // request names it any more: those hold references to its slices.
 func (r *registrations) forget(id uint64) {
-	r.mu.Lock()
-	reg, ok := r.byID[id]
-	delete(r.byID, id)
-	r.mu.Unlock()
-	if ok {
+	if reg := r.remove(id); reg != nil {
 		reg.dereg()
 	}
+}
+
+// remove takes a region out of the table, and returns what was there.
+func (r *registrations) remove(id uint64) *registration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reg := r.byID[id]
+	delete(r.byID, id)
+	return reg
 }
 
 // close deregisters everything.
@@ -210,6 +247,9 @@ func (r *registrations) close() error {
 	r.mu.Unlock()
 	var errs []error
 	for _, reg := range all {
+		if <-reg.ready; reg.err != nil {
+			continue
+		}
 		reg.stop()
 		errs = append(errs, reg.dereg())
 	}

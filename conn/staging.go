@@ -22,6 +22,7 @@ var errNoBlock = errors.New("no staging block")
 // waits for another's blocks.
 type stager struct {
 	d     *Domain
+	nic   *nic
 	size  int // bytes of a block
 	quota int
 
@@ -30,13 +31,18 @@ type stager struct {
 }
 
 // get returns a block for copies to or from dev, or fails with errNoBlock if the
-// quota is used up or the domain has no memory. It does not wait: the holder of a
+// quota is used up, the domain has no memory or the NIC cannot register it. It does not wait: the holder of a
 // block calls put and then tries again.
 func (s *stager) get(dev gpubuf.Device) (*gpubuf.Slice, error) {
 	if !s.hold() {
 		return nil, fmt.Errorf("%w: all %d of the lane are in use", errNoBlock, s.quota)
 	}
 	b, err := s.d.stagingBlock(dev, s.size)
+	if err == nil {
+		if _, err = s.nic.regions.lookup(b.Region()); err != nil {
+			err = errors.Join(err, s.d.putBlock(b))
+		}
+	}
 	if err != nil {
 		s.unhold()
 		return nil, fmt.Errorf("%w: %w", errNoBlock, err)
@@ -95,8 +101,8 @@ func (s *stager) free() (n int, out bool) {
 }
 
 // laneStager is that of a bulk lane.
-func (d *Domain) laneStager() stager {
-	return stager{d: d, size: d.cfg.StagingBlock, quota: d.cfg.StagingBlocks}
+func (d *Domain) laneStager(n *nic) stager {
+	return stager{d: d, nic: n, size: d.cfg.StagingBlock, quota: d.cfg.StagingBlocks}
 }
 
 // stagingBlock takes a block for copies to or from dev: pinned memory if it has

@@ -1,6 +1,9 @@
 package conn
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // Stats is a snapshot of a Conn.
 type Stats struct {
@@ -21,7 +24,7 @@ type Stats struct {
 	// can, or if that is not settled yet. NotIPC tells why the last landing
 	// that went another way did so; empty if none did.
 	IPC, NotIPC string
-	// Staged tells why attachments in device memory go through host memory;
+	// Staged tells why attachments go through staging blocks in mode verbs;
 	// empty if none has yet.
 	Staged string
 
@@ -93,6 +96,18 @@ func (c *Conn) Stats() Stats {
 		s.ByNIC = c.recv.byNIC()
 	}
 	return s
+}
+
+// nics returns the NICs of the lanes.
+func (b *bulkRecv) nics() (nics []*nic) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.rails {
+		if !slices.Contains(nics, r.l.nic) {
+			nics = append(nics, r.l.nic)
+		}
+	}
+	return nics
 }
 
 // byNIC counts what the lanes of each NIC have brought.

@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/faultverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/route"
 	"github.com/gdrpc/gdrpc/ibverbs/soft/fabric"
 	"github.com/gdrpc/gdrpc/listener"
@@ -57,6 +59,16 @@ func TestVerbs(t *testing.T) {
 	require.Zero(t, l.Stats().Joins)
 }
 
+// locked is a NIC on a machine whose limit of locked memory does not do.
+func locked(d ibverbs.Device) ibverbs.Device {
+	return faultverbs.Wrap(d, &faultverbs.Script{Refuse: func(c faultverbs.Call) error {
+		if c.Op != faultverbs.OpRegMR {
+			return nil
+		}
+		return fmt.Errorf("%w; the memlock limit is 8192 KiB (ulimit -l)", ibverbs.ErrOutOfMemory)
+	}})
+}
+
 // TestNoVerbs has what keeps connections on TCP, and what they say of it.
 func TestNoVerbs(t *testing.T) {
 	for _, tt := range []struct {
@@ -78,6 +90,10 @@ func TestNoVerbs(t *testing.T) {
 			n.a.SetPort(1, fabric.RoCE("10.0.0.7", "eth0"))
 		}, "the server: connecting the lanes of mode verbs: stream lane: ibverbs: modify_qp mlx5_0: no route to the destination"},
 		{"not wanted", func(_ nics, c, _ *conn.Config) { c.MaxPath = conn.PathSoft }, "Config.MaxPath is soft"},
+		{"client's locked memory", func(_ nics, c, _ *conn.Config) { c.NICs[0] = locked(c.NICs[0]) },
+			"making the stream lane: ibverbs: reg_mr mlx5_0 (scripted): cannot allocate memory; the memlock limit is 8192 KiB"},
+		{"server's locked memory", func(_ nics, _, s *conn.Config) { s.NICs[0] = locked(s.NICs[0]) },
+			"the server: opening the lanes of mode verbs: mlx5_0 port 1: conn: making the stream lane: ibverbs: reg_mr mlx5_0 (scripted): cannot allocate memory; the memlock limit is 8192 KiB"},
 		{"device failed", func(n nics, _, _ *conn.Config) { n.a.Kill() }, "the device has failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func memlockRemedy(errno C.int) string {
 	if syscall.Errno(errno) != unix.ENOMEM {
 		return ""
 	}
-	return "the memlock limit is " + memlock() + " (ulimit -l)"
+	return "the memlock limit is " + memlock() + " (ulimit -l); LimitMEMLOCK= of systemd and --ulimit memlock=-1 of docker raise it"
 }
 
 // memlock returns RLIMIT_MEMLOCK in words.
