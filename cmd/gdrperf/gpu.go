@@ -36,7 +36,7 @@ const (
 
 var gpuJobs = []gpuJob{
 	{size: 64 << 20, path: conn.PathIPC, flight: 1, ops: 16, over: 60 * time.Microsecond, stock: true},
-	{size: 256 << 20, path: conn.PathIPC, flight: 4, ops: 32, target: atLeast(0.9)},
+	{size: 256 << 20, path: conn.PathIPC, flight: 8, ops: 64, target: atLeast(0.9)},
 	{size: 4 << 10, flight: 1, ops: 200, over: 30 * time.Microsecond, stock: true},
 }
 
