@@ -35,7 +35,11 @@ func idleFaults(c, peer *Conn) (faults []string) {
 	}
 	r.mu.Unlock()
 
-	for _, s := range c.send {
+	sends := c.send
+	for _, s := range c.more.sends { // nobody opens lanes any more
+		sends = append(sends[:len(sends):len(sends)], s)
+	}
+	for _, s := range sends {
 		s.mu.Lock()
 		check("requests not answered", len(s.queue), 0)
 		check("messages promised", int(s.promised), 0)

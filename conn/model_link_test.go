@@ -23,6 +23,9 @@ func (l *modelLink) calm() bool { return l.plan.upset.kind == upsetNone }
 // preface.
 func newModelLink(r *modelRun, plan modelLinkPlan) (*modelLink, error) {
 	l := &modelLink{r: r, plan: plan}
+	if r.plan.verbs {
+		return l, l.openVerbs()
+	}
 	kinds := []LaneKind{LaneStream, LaneControl}
 	for range plan.bulks {
 		kinds = append(kinds, LaneBulk)
@@ -155,6 +158,13 @@ func (l *modelLink) disturb() {
 	u := l.plan.upset
 	time.Sleep(u.at)
 	switch u.kind {
+	case upsetCut, upsetStall:
+		if l.r.plan.verbs {
+			l.upsetVerbs()
+			return
+		}
+	}
+	switch u.kind {
 	case upsetCut:
 		if u.cut == 0 {
 			l.sockets[u.lane%len(l.sockets)].cut()
@@ -181,6 +191,9 @@ func (l *modelLink) storm(c *Conn) {
 // or only to another lane that can be lost.
 func (l *modelLink) streamLives() bool {
 	u := l.plan.upset
+	if l.r.plan.verbs {
+		return l.calm() || u.kind == upsetStall
+	}
 	return l.calm() || u.kind == upsetCut && !l.plan.shared && u.lane%len(l.sockets) >= 2
 }
 

@@ -93,7 +93,7 @@ func (x *modelOffer) open() (err error) {
 			return fmt.Errorf("adding the offer: %w", err)
 		}
 		x.added = append(x.added, err == nil)
-		flags := x.o.Flags()
+		flags := l.ends[x.m.from].Flags(x.o)
 		if x.m.push && err == nil && l.ends[x.m.from].Push(x.o) {
 			flags |= OfferPushed
 		}

@@ -15,6 +15,7 @@ type modelPlan struct {
 	cfg    Config
 	limits Limits
 	lossy  bool // flushes may be missing
+	verbs  bool // on NICs
 	links  []modelLinkPlan
 	moves  []modelMove
 
@@ -102,6 +103,7 @@ type modelLand struct {
 func newModelPlan(seed uint64) *modelPlan {
 	r := newModelRand(seed, 1)
 	p := &modelPlan{seed: seed, rng: newModelRand(seed, 2)}
+	p.verbs = seed%3 == 0
 	p.cfg = *quiet()
 	p.cfg.StagingBlock = pick(r, 4<<10, 16<<10, 64<<10)
 	p.cfg.StagingBlocks = pick(r, 2, 3, 8)
@@ -224,6 +226,6 @@ func (p *modelPlan) script(side int) *faultverbs.Script {
 
 // String tells what a run is like.
 func (p *modelPlan) String() string {
-	return fmt.Sprintf("limits %+v, %d staging blocks, %d offers at most, delays: net %v, copies %v, completions %v, lossy %v, checksums %v, links %v, %d moves",
-		p.limits, p.cfg.StagingBlocks, p.cfg.MaxOffers, p.netDelay, p.copyDelay, p.workDelay, p.lossy, p.cfg.Checksums, p.links, len(p.moves))
+	return fmt.Sprintf("verbs %v, limits %+v, %d staging blocks, %d offers at most, delays: net %v, copies %v, completions %v, lossy %v, checksums %v, links %v, %d moves",
+		p.verbs, p.limits, p.cfg.StagingBlocks, p.cfg.MaxOffers, p.netDelay, p.copyDelay, p.workDelay, p.lossy, p.cfg.Checksums, p.links, len(p.moves))
 }

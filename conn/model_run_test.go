@@ -8,6 +8,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/ibverbs/faultverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/soft"
+	"github.com/gdrpc/gdrpc/ibverbs/soft/fabric"
 )
 
 // modelPatience is how long, in virtual time, anything may take that nobody
@@ -22,6 +23,8 @@ type modelRun struct {
 	netDelay *modelDelay
 	sides    [2]*modelSide
 	links    []*modelLink
+	fabric   *fabric.Fabric       // of a run in mode verbs
+	nics     [2][2]*fabric.Device // of each side, on it
 	tasks    sync.WaitGroup
 
 	mu   sync.Mutex
@@ -36,7 +39,7 @@ type modelSide struct {
 
 // runModel does what the plan says and returns the rules that were broken.
 func runModel(plan *modelPlan) []string {
-	r := &modelRun{plan: plan, ledger: newModelLedger()}
+	r := &modelRun{plan: plan, ledger: newModelLedger(), fabric: fabric.New()}
 	r.netDelay = &modelDelay{rng: plan.rng, most: plan.netDelay}
 	r.net.delay = r.netDelay
 	if err := r.open(); err != nil {
@@ -77,6 +80,9 @@ func (r *modelRun) openSide(side int) (*modelSide, error) {
 	cfg.Device = &bookedDevice{
 		Device: faultverbs.Wrap(soft.NewDevice(nil), r.plan.script(side)),
 		ledger: r.ledger, lossy: r.plan.lossy || r.plan.stalls(),
+	}
+	if r.plan.verbs {
+		r.addNICs(side, &cfg)
 	}
 	s := &modelSide{pools: make(map[string]*modelPool)}
 	var err error

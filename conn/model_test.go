@@ -16,7 +16,8 @@ import (
 const modelRuns = 150
 
 // TestModel has two sides offer and land at random while completions come late,
-// sockets are slow and die, and Conns close, and holds all of it to a ledger of
+// sockets are slow and die, queue pairs of NICs die in every third run
+// (model_fabric_test.go), and Conns close, and holds all of it to a ledger of
 // who owns which memory (model_ledger_test.go), to virtual time, and to having
 // everything back in the end.
 //

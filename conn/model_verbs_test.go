@@ -20,7 +20,14 @@ type bookedDevice struct {
 // Open implements ibverbs.Device.
 func (d *bookedDevice) Open() (ibverbs.Context, error) {
 	ctx, err := d.Device.Open()
-	return &bookedContext{Context: ctx, dev: d}, err
+	if err != nil {
+		return nil, err
+	}
+	c := &bookedContext{Context: ctx, dev: d}
+	if f, ok := ctx.(ibverbs.FabricContext); ok {
+		return &bookedFabric{bookedContext: c, fabric: f}, nil
+	}
+	return c, nil
 }
 
 type bookedContext struct {
