@@ -50,6 +50,9 @@ func newBulkRecv(c *Conn, lanes []*Lane) *bulkRecv {
 
 func (b *bulkRecv) newRail(index uint8, l *Lane) *rail {
 	r := &rail{index: index, l: l, depth: min(bulkDepth, uint32(b.c.peer.BulkDepth)), stager: b.c.d.laneStager(l.nic)}
+	if l.route != nil {
+		r.pace.least = minNICWindow
+	}
 	r.copies.mu = &b.mu
 	r.copies.ended = func(u *unstaging, err error) { b.unstaged(r, u, err) }
 	return r

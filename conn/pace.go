@@ -9,7 +9,11 @@ const (
 	// minWindow keeps several messages in flight on a slow lane, maxWindow
 	// bounds what a cancelled landing can have on its way.
 	minWindow = 256 << 10
-	maxWindow = 64 << 20
+	// minNICWindow is what a NIC has in flight in any case. A NIC takes well
+	// under a millisecond for that much; one in software does not fall idle while
+	// the next Request travels through a busy machine.
+	minNICWindow = 4 << 20
+	maxWindow    = 64 << 20
 	// windowTime is how long a full window takes to arrive.
 	windowTime = 20 * time.Millisecond
 	// measureTime is how long a lane must have been busy for a measurement.
@@ -23,6 +27,7 @@ const (
 // pace measures how fast a bulk lane brings bytes while it is busy, and sizes
 // its window by that. The zero pace has measured nothing.
 type pace struct {
+	least int64     // the smallest window; 0: minWindow
 	rate  float64   // bytes per second, smoothed; 0 before the first measurement
 	since time.Time // start of the measurement under way
 	bytes int64     // that arrived since
@@ -52,7 +57,7 @@ func (p *pace) window() int64 {
 	if p.rate == 0 {
 		return firstWindow
 	}
-	return min(max(int64(p.rate*windowTime.Seconds()), minWindow), maxWindow)
+	return min(max(int64(p.rate*windowTime.Seconds()), minWindow, p.least), maxWindow)
 }
 
 // turn returns how many bytes one Request should ask for: few enough that a

@@ -31,6 +31,11 @@ func TestPace(t *testing.T) {
 	run(1e12, time.Second)
 	require.EqualValues(t, maxWindow, p.window())
 
+	p.least = minNICWindow
+	run(1e5, time.Second)
+	require.EqualValues(t, minNICWindow, p.window())
+	require.EqualValues(t, minNICWindow/4, p.turn())
+
 	before := p
 	p.start(now.Add(time.Hour)) // idle time is no measurement
 	p.landed(100, now.Add(time.Hour+time.Millisecond))

@@ -132,12 +132,18 @@ func (r *report) figures() {
 		if f.base {
 			bases[k.contest] = k
 		}
-		values[k] = append(values[k], r.results[s.name].value)
+		if v := r.results[s.name].value; v > 0 { // now and then ib_send_bw -e measures 0, and its step fails
+			values[k] = append(values[k], v)
+		}
 	}
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\ncontest\tsubject\tmedian\tmin\tmax\tunit\tof the base")
 	for _, k := range order {
 		v := values[k]
+		if len(v) == 0 {
+			fmt.Fprintf(w, "%s\t%s\t-\n", k.contest, k.subject)
+			continue
+		}
 		ratio := "-" // its base is not among the steps
 		if base := values[bases[k.contest]]; len(base) > 0 {
 			ratio = fmt.Sprintf("%.2f", median(v)/median(base))
