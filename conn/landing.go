@@ -51,8 +51,10 @@ const OfferStaged OfferFlags = 2
 // the offer's size. flags are those of the offer. The landing takes its own
 // reference to dst and keeps it until Consumed. If dst has an event
 // (gpubuf.Slice.After), nothing is asked for or written before it is done, and the
-// landing fails if the event does. Land does not block; it always
-// returns a Landing, whose Wait tells of any failure.
+// landing fails if the event does. Land always returns a Landing, whose Wait tells
+// of any failure. In mode verbs the first landing in a region registers it, which
+// takes milliseconds, and the first ones in a device's memory wait for at most half
+// a second until it is known whether the NIC reaches it; else Land does not block.
 func (c *Conn) Land(token Token, flags OfferFlags, dst *gpubuf.Slice) *Landing {
 	return c.LandFrom(token, flags, Place{}, dst)
 }

@@ -208,7 +208,8 @@ func (o *Offer) leave(c *Conn) {
 }
 
 // AddOffer lets the peer of c ask for o. It fails if c is closed, has no lanes,
-// or has too many offers open. Adding the same offer twice does nothing.
+// or has too many offers open. Adding the same offer twice does nothing. It may
+// block as Flags does.
 func (c *Conn) AddOffer(o *Offer) error {
 	if err := c.Offload(); err != nil {
 		return err
