@@ -123,18 +123,32 @@ func (c *Conn) Flags(o *Offer) OfferFlags {
 	if o.flags&OfferStaged == 0 {
 		return o.flags | c.hostFlags(o.where)
 	}
-	for _, n := range c.d.nics {
-		if _, err := n.proofs.start(n, o.where.Device()); err != nil {
-			return o.flags
-		}
-	}
-	for _, n := range c.d.nics {
-		if err := n.reach(o.where); err != nil {
-			c.noteStaged(err)
-			return o.flags
-		}
+	if err := c.d.allReach(o.where); err != nil {
+		c.noteStaged(err)
+		return o.flags
 	}
 	return o.flags | OfferDirect
+}
+
+// allReach says why a NIC does not reach a region of device memory. All are tried
+// at once, and all are waited for: what is tried keeps the device open.
+func (d *Domain) allReach(region *gpubuf.Region) (first error) {
+	for _, n := range d.nics {
+		if err := n.registers(region); err != nil {
+			return err
+		}
+	}
+	for _, n := range d.nics {
+		if _, err := n.proofs.start(n, region.Device()); err != nil {
+			return err
+		}
+	}
+	for _, n := range d.nics {
+		if err := n.proofs.prove(n, region.Device()); first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // hostFlags has host memory staged that a NIC of c's lanes cannot register: the

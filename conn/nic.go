@@ -133,17 +133,19 @@ func (n *nic) usable() error {
 // the first ones for a device of memory wait, for at most proofPatience, until a
 // transfer has proved that it works.
 func (n *nic) reach(region *gpubuf.Region) error {
+	if err := n.registers(region); err != nil || region.HostBytes() != nil {
+		return err
+	}
+	return n.proofs.prove(n, region.Device())
+}
+
+// registers says why the device cannot register a region's memory; nil if it has.
+func (n *nic) registers(region *gpubuf.Region) error {
 	reg, err := n.regions.lookup(region)
 	if err != nil {
 		return err
 	}
-	if reg.staged != nil {
-		return reg.staged
-	}
-	if region.HostBytes() != nil {
-		return nil
-	}
-	return n.proofs.prove(n, region.Device())
+	return reg.staged
 }
 
 // reaches reports whether reach has been asked for the region, and said yes. It
