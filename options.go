@@ -42,7 +42,8 @@ type Config struct {
 
 	// ReplyLease is how long a server keeps attachments of replies, and what
 	// a stream's handler leaves over when it returns, for a client that has
-	// not landed them. Default 30 s.
+	// not landed them. One that is landing, at a 128th in this time or more,
+	// is kept until it has landed. Default 30 s.
 	ReplyLease time.Duration
 
 	// Require, if set, is the worst path by which attachments may come to

@@ -270,6 +270,9 @@ func (b *bulkSend) post(s *serving, slot sendSlot, sge ibverbs.SGE, status bulkS
 		b.c.bulkLost(fmt.Errorf("bulk lane: %w", err))
 	}
 	b.c.stats.bytesServed.Add(uint64(sge.Length))
+	if slot.offer != nil {
+		slot.offer.served.Add(uint64(sge.Length))
+	}
 	b.promised--
 	s.next++
 	s.begun = max(s.begun, s.next)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -20,6 +21,8 @@ type Offer struct {
 	flags OfferFlags
 	event gpubuf.Event // after which the source can be read; nil if it can
 	sum   sourceSum
+
+	served atomic.Uint64 // bytes sent of it, of all its landings
 
 	mu        sync.Mutex
 	conns     []*Conn            // where it can be asked for; guarded by mu
@@ -66,18 +69,47 @@ func (o *Offer) Size() int64 { return o.size }
 func (o *Offer) Flags() OfferFlags { return o.flags }
 
 // Lease has the offer withdraw itself after d, and as soon as no Conn has it
-// any more. It suits offers that outlive the call that made them.
+// any more. It suits offers that outlive the call that made them. While a lane
+// moves it, the lease begins anew, unless the peer takes less than 1/128 of it
+// in d, or has taken it twice already: however a peer behaves, the lease ends.
 func (o *Offer) Lease(d time.Duration) {
 	o.mu.Lock()
 	o.leased = true
 	orphan := len(o.conns) == 0
 	if !o.withdrawn && o.timer == nil {
-		o.timer = time.AfterFunc(d, o.Withdraw)
+		var before uint64
+		o.timer = time.AfterFunc(d, func() {
+			served := o.served.Load()
+			moved := served - before
+			before = served
+			if !o.renew(d, served, moved) {
+				o.Withdraw()
+			}
+		})
 	}
 	o.mu.Unlock()
 	if orphan {
 		o.Withdraw()
 	}
+}
+
+// leaseParts is the part of an offer that moves in one term of a lease that is
+// renewed.
+const leaseParts = 128
+
+// renew has a lease begin anew if enough has moved in its last term.
+func (o *Offer) renew(d time.Duration, served, moved uint64) bool {
+	size := uint64(o.size)
+	if moved == 0 || moved < size/leaseParts || served > 2*size {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.withdrawn {
+		return false
+	}
+	o.timer.Reset(d)
+	return true
 }
 
 // Withdraw ends the offer on every Conn: later requests for it are refused,

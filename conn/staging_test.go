@@ -229,6 +229,34 @@ func TestStagedCancel(t *testing.T) {
 	})
 }
 
+// TestStagedLease has a landing take longer than the offer's lease, which goes on
+// for as long as the offer moves, and no longer.
+func TestStagedLease(t *testing.T) {
+	for _, times := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStaged(t, &faultdev.Script{Latency: time.Second}, nil)
+			const lease = stagedChunks * time.Second / 3
+			o := offer(t, s.client, s.src)
+			o.Lease(lease)
+			start := time.Now()
+			for range times {
+				l := s.server.Land(o.Token(), o.Flags(), s.dst)
+				if err := l.Wait(t.Context()); err != nil {
+					require.Greater(t, time.Since(start), 2*stagedChunks*time.Second, "it was landed twice: %v", err)
+				} else {
+					requireBytes(t, s.want, s.dst)
+				}
+				<-l.Consumed()
+			}
+			<-o.Drained()
+			require.Greater(t, time.Since(start), stagedChunks*time.Second)
+			require.Less(t, time.Since(start), 3*stagedChunks*time.Second)
+			synctest.Wait()
+			s.requireIdle(t)
+		})
+	}
+}
+
 // TestStagedLaneLost loses the lanes during the copies of a side. Nothing is given
 // back, and the Conns are not done, before the copies have ended.
 func TestStagedLaneLost(t *testing.T) {
