@@ -88,11 +88,34 @@ func parse(args []string) (options, error) {
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 || o.rounds < 1 || o.warmUps < 0 || o.conns < 1 || o.idle <= 0 || o.staging.Joins < 1 || o.shrink < 1 || o.soak < 1 {
+	if why := o.nonsense(fs); why != "" {
+		fmt.Fprintln(fs.Output(), why)
 		fs.Usage()
 		return o, flag.ErrHelp
 	}
 	return o, o.checkParts(fs.Output())
+}
+
+// nonsense says which flag or argument makes no sense, or returns "".
+func (o options) nonsense(fs *flag.FlagSet) string {
+	for _, f := range []struct {
+		name        string
+		value, from int64
+	}{
+		{"rounds", int64(o.rounds), 1}, {"warmups", int64(o.warmUps), 0}, {"conns", int64(o.conns), 1},
+		{"joins", int64(o.staging.Joins), 1}, {"shrink", o.shrink, 1}, {"soak", int64(o.soak), 1},
+	} {
+		if f.value < f.from {
+			return fmt.Sprintf("-%s %d: want at least %d", f.name, f.value, f.from)
+		}
+	}
+	switch {
+	case o.idle <= 0:
+		return fmt.Sprintf("-idle %v: want a positive duration", o.idle)
+	case fs.NArg() > 0:
+		return fmt.Sprintf("argument %q: there are only flags", fs.Arg(0))
+	}
+	return ""
 }
 
 func (o options) checkParts(w io.Writer) error {

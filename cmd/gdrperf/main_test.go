@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -148,6 +149,22 @@ func TestUnknownDevice(t *testing.T) {
 	var exit *exec.ExitError
 	require.ErrorAs(t, gdrperf(t, "-only", "staged", "-device", "tpu").Run(), &exit)
 	require.Equal(t, 1, exit.ExitCode())
+}
+
+// TestNonsense: what is refused is named.
+func TestNonsense(t *testing.T) {
+	for args, want := range map[string]string{
+		"-rounds 0": "-rounds 0: want at least 1", "-warmups -1": "-warmups -1: want at least 0", "-conns 0": "-conns 0: ",
+		"-joins 0": "-joins 0: ", "-shrink -3": "-shrink -3: ", "-soak 0": "-soak 0: ", "-idle -1s": "-idle -1s: ", "all": `argument "all": `,
+	} {
+		cmd := gdrperf(t, strings.Fields(args)...)
+		cmd.Stderr = nil
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit)
+		require.Equal(t, 2, exit.ExitCode())
+		require.Contains(t, string(out), want)
+	}
 }
 
 func TestUnknownPart(t *testing.T) {

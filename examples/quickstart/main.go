@@ -63,6 +63,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	if fs.NArg() > 1 || o.rounds < 0 {
+		fmt.Fprintln(fs.Output(), "want one FILE at most, and -rounds of 0 or more")
 		fs.Usage()
 		return o, flag.ErrHelp
 	}
