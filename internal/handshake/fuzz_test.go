@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -99,9 +100,17 @@ func FuzzServerHandshake(f *testing.F) {
 	f.Add(bytes.Join([][]byte{goodHello, goodUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: 2})}, nil))
 	f.Add(bytes.Join([][]byte{join, prove}, nil))
 	f.Add(bytes.Join([][]byte{goodHello, sharedUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: 3})}, nil))
+	verbsHello := withHello(func(h *wirepb.Hello) {
+		side := verbsSide{lanes: &fakeVerbs{at: 1}}
+		side.tell(h)
+		h.Features |= featureIPC | featureRails
+	})
+	f.Add(bytes.Join([][]byte{verbsHello, goodUp, msg(clientMagic, TypeDecide, &wirepb.Decide{Mode: uint32(conn.ModeVerbs)})}, nil))
+	d := fuzzDomain(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newServer()
 		s.rand = zeros{}
+		s.OpenVerbs, s.Invite, s.Self.IPC, s.Self.Rails = openFake(2), d.Invite, true, true
 		sock := &scripted{Reader: bytes.NewReader(b)}
 		if len(b) > MagicSize && Type(b[MagicSize]) == TypeJoin {
 			ses := &session{bulk: 1}
@@ -142,22 +151,52 @@ func FuzzClientHandshake(f *testing.F) {
 	f.Add(append(hello, report...), append(challenge[:len(challenge):len(challenge)], joined...))
 	f.Add(append(hello[:len(hello):len(hello)], report...), refused)
 	f.Add(append(hello[:len(hello):len(hello)], sharing...), refused)
+	side := verbsSide{lanes: &fakeVerbs{at: 2}}
+	verbs := helloTo(zero, func(h *wirepb.Hello) {
+		side.tell(h)
+		h.Features |= featureIPC | featureRails
+		h.Ipc = &wirepb.Ipc{Socket: "gdrpc-x", Id: make([]byte, 16), Secret: make([]byte, 32)}
+	})
+	f.Add(append(verbs, report...), challenge)
 	f.Add(msg(serverMagic, typeBusy, &wirepb.Busy{Reason: "full", RetryAfterMs: 1 << 31}), []byte{})
 	f.Add([]byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00"), []byte{})
 	f.Fuzz(func(t *testing.T, boot, join []byte) {
 		c := &Client{
-			Self:    self(),
-			NewLane: newFakeLane,
+			Self:      self(),
+			NewLane:   newFakeLane,
+			OpenVerbs: openFake(1),
 			DialJoin: func(context.Context, string) (net.Conn, error) {
 				return &scripted{Reader: bytes.NewReader(join)}, nil
 			},
 			rand: zeros{},
 		}
+		c.Self.IPC, c.Self.Rails = true, true
 		res, err := c.Do(context.Background(), &scripted{Reader: bytes.NewReader(boot)})
 		if err == nil {
+			if to := res.IPC; to != nil && (to.Socket == "" || len(to.Socket) > maxSocketName) {
+				t.Fatalf("a socket name of %d bytes", len(to.Socket))
+			}
 			res.Close()
 		} else if res != nil {
 			t.Fatal("a Result and an error")
 		}
 	})
+}
+
+// fuzzDomain is where invitations come from. Those of a handshake that fails are
+// taken back: a Domain has room for few.
+func fuzzDomain(f *testing.F) *conn.Domain {
+	d, err := conn.NewDomain(&conn.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		invite, err := d.Invite()
+		if err != nil {
+			f.Error(err)
+		}
+		invite.Close()
+		d.Close()
+	})
+	return d
 }
