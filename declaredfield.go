@@ -26,22 +26,23 @@ func declaredField(m protoreflect.Message) protoreflect.FieldDescriptor {
 	return fd
 }
 
-// holdsAttachments says whether a stock peer finds attachments in msg.
-func holdsAttachments(msg any, codec innerCodec) error {
+// holdsAttachments says whether a stock peer finds attachments in msg. stock says
+// why the peer is taken for one.
+func holdsAttachments(msg any, codec innerCodec, stock error) error {
 	m, ok := msg.(proto.Message)
 	if !ok {
-		return errorf(codes.FailedPrecondition, "the peer is not known to be gdrpc, and %T holds no attachments for stock peers", msg)
+		return errorf(codes.FailedPrecondition, "%w, and %T holds no attachments for stock peers", stock, msg)
 	}
 	r := m.ProtoReflect()
 	name := r.Descriptor().FullName()
 	fd := declaredField(r)
 	switch {
 	case fd == nil:
-		return errorf(codes.FailedPrecondition, "the peer is not known to be gdrpc, and message %s holds no attachments for stock peers; "+
-			"declare `repeated bytes %s = %d;` in it, or use gdrpc on both ends (gdrpc.DialOptions, gdrpc.NewServer)", name, declaredName, declaredNumber)
+		return errorf(codes.FailedPrecondition, "%w, and message %s holds no attachments for stock peers; "+
+			"declare `repeated bytes %s = %d;` in it, or use gdrpc on both ends (gdrpc.DialOptions, gdrpc.NewServer)", stock, name, declaredName, declaredNumber)
 	case codec.kind != codecProto:
-		return errorf(codes.FailedPrecondition, "the peer is not known to be gdrpc, and attachments in message %s reach stock peers only with the proto codec, not %q; "+
-			"use gdrpc on both ends (gdrpc.DialOptions, gdrpc.NewServer)", name, codec.Name())
+		return errorf(codes.FailedPrecondition, "%w, and attachments in message %s reach stock peers only with the proto codec, not %q; "+
+			"use gdrpc on both ends (gdrpc.DialOptions, gdrpc.NewServer)", stock, name, codec.Name())
 	case r.Has(fd):
 		return errorf(codes.InvalidArgument, "field %s of message %s is set by hand; gdrpc fills it", declaredName, name)
 	}

@@ -3,6 +3,7 @@ package gdrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -29,6 +30,15 @@ var (
 	errNotOurs = errors.New("the connection was not made by gdrpc's dialer or listener")
 	errStock   = errors.New("the peer is not known to be gdrpc")
 )
+
+// stock is errStock with what the dial has to say of it: the peer may well be
+// gdrpc, and its handshake have failed.
+func (r route) stock() error {
+	if err := r.offload(); err != nil {
+		return fmt.Errorf("%w (%v)", errStock, err)
+	}
+	return errStock
+}
 
 // borrow takes references to slices that a user passes, so that they outlive
 // the call whatever the user does. It names the one that cannot be sent.
@@ -77,7 +87,7 @@ func (ep *endpoint) prepare(msg any, codec innerCodec, slices []*gpubuf.Slice, r
 		return nil, errorf(codes.FailedPrecondition, "codec %q carries no attachments; proto and json do", codec.Name())
 	}
 	if !r.gdrpc {
-		if err := holdsAttachments(msg, codec); err != nil {
+		if err := holdsAttachments(msg, codec, r.stock()); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +123,7 @@ func encodeWith(ctx context.Context, msg any, codec innerCodec, slices []*gpubuf
 func (ep *endpoint) plan(slices []*gpubuf.Slice, r route) ([]descriptor, error) {
 	why := r.offload()
 	if !r.gdrpc {
-		why = errStock
+		why = r.stock()
 	}
 	list := make([]descriptor, len(slices))
 	var inline int64

@@ -98,7 +98,7 @@ func TestStockServer(t *testing.T) {
 	})
 	t.Run("no field", func(t *testing.T) {
 		_, err := client.Plain(ctx, &testpb.PlainMessage{})
-		requireStatus(t, err, codes.FailedPrecondition, "not known to be gdrpc", "gdrpc.test.v1.PlainMessage", "repeated bytes gdrpc_attachments = 536870000;", "gdrpc.NewServer")
+		requireStatus(t, err, codes.FailedPrecondition, "not known to be gdrpc (the connection was not made by gdrpc's dialer or listener)", "gdrpc.test.v1.PlainMessage", "repeated bytes gdrpc_attachments = 536870000;", "gdrpc.NewServer")
 	})
 	t.Run("json", func(t *testing.T) {
 		_, err := client.Declared(ctx, &testpb.DeclaredMessage{}, grpc.CallContentSubtype("json"))

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -91,7 +93,8 @@ func (d *Dialer) shake(ctx context.Context, sock net.Conn, w way) (*handshake.Re
 
 // redial connects once more to where the handshake failed, in plain. The server
 // is marked once it has answered as a plain one does, unless it had shown itself
-// to be gdrpc.
+// to be gdrpc, or has only hung up on the handshake: gdrpc servers do so too when
+// they end or have no descriptors left, and speak HTTP/2 to plain dials.
 func (d *Dialer) redial(ctx context.Context, w way, failure error) (*conn.Conn, error) {
 	if err := d.reachable(conn.PathInline, failure.Error()); err != nil {
 		return nil, err
@@ -106,10 +109,15 @@ func (d *Dialer) redial(ctx context.Context, w way, failure error) (*conn.Conn, 
 		}
 	}
 	var e *handshake.Error
-	if errors.As(failure, &e) && e.Gdrpc {
+	if errors.As(failure, &e) && e.Gdrpc || hungUp(failure) {
 		firstRead = nil
 	}
 	return d.plain(sock, failure.Error(), firstRead)
+}
+
+// hungUp reports whether a handshake failed by the end of its connection.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // plain makes the Conn of a server that is not known to be gdrpc.

@@ -140,6 +140,36 @@ func TestNotMarked(t *testing.T) {
 	require.Empty(t, d.marks.until)
 }
 
+// TestHungUpNotMarked: nor is a server that hangs up on a handshake, and answers
+// the next dial as gdrpc servers answer plain ones, too; a dial later it may do
+// better. One that goes on like that is left alone for a while.
+func TestHungUpNotMarked(t *testing.T) {
+	for name, end := range map[string]func(net.Conn){
+		"closes": func(net.Conn) {},
+		"resets": func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, func(c net.Conn, n int) {
+				if n%2 == 1 {
+					onFirst(end)(c, 1)
+					return
+				}
+				plainServer(settings)(c, n)
+			})
+			d := newDialer(t, Config{})
+			for i := range maxFailures {
+				require.Empty(t, d.marks.until, "after %d", i)
+				c, err := d.dialTest(t, s.Addr().String())
+				require.NoError(t, err)
+				_, err = c.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+				require.NoError(t, err)
+				requireRead(t, c, settings)
+			}
+			require.NotEmpty(t, d.marks.until)
+		})
+	}
+}
+
 // TestGdrpcNotMarked: nor is a gdrpc server on which a handshake failed, though
 // it then answers in plain.
 func TestGdrpcNotMarked(t *testing.T) {
