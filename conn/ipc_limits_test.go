@@ -104,7 +104,7 @@ func TestIPCOutOfDescriptors(t *testing.T) {
 		require.Zero(t, client.Place(o))
 	})
 	require.Equal(t, 2, strings.Count(log.String(), "cannot share memory"), log.String())
-	require.Contains(t, log.String(), "too many open files")
+	require.Contains(t, log.String(), "too many open files; the process needs more descriptors (ulimit -n)")
 	require.Equal(t, PathIPC, move(t, client, server, s, alloc(t, dst, size), want))
 }
 

@@ -50,7 +50,7 @@ func SealWrites(f *os.File) error {
 func Dup(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("dup: %w", err)
+		return nil, systemError("dup", err)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
@@ -108,6 +108,9 @@ func Unview(b []byte) error { return unix.Munmap(b) }
 func systemError(op string, err error) error {
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENOSPC) {
 		return fmt.Errorf("%s: %w (%w)", op, gpubuf.ErrOutOfMemory, err)
+	}
+	if errors.Is(err, unix.EMFILE) {
+		return fmt.Errorf("%s: %w; the process needs more descriptors (ulimit -n)", op, err)
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }
