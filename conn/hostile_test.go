@@ -72,6 +72,31 @@ func (r *rogue) frame(f frame) {
 	r.send(b[:f.encode(b[:])])
 }
 
+// ask sends a frame as often as the server's credits allow, and returns no
+// credits for the answers, until the server has failed.
+func (r *rogue) ask(server *Conn, f frame) {
+	for credits := controlDepth - controlReserve; server.ending.failed.get() == nil; {
+		for ; credits > 0; credits-- {
+			r.frame(f)
+			select {
+			case <-r.sent:
+			case <-server.ending.failed.ch:
+			}
+		}
+		select {
+		case wc := <-r.events:
+			if wc.Status == ibverbs.WCSuccess {
+				i := int(wc.WRID &^ wridRecv)
+				f, err := decodeFrame(r.control.recvBlock(i)[:wc.ByteLen])
+				require.NoError(r.t, err)
+				require.NoError(r.t, r.control.postRecvBlock(i))
+				credits += int(f.credit)
+			}
+		case <-server.ending.failed.ch:
+		}
+	}
+}
+
 // requireReset waits until the server has reset the Conn for the reason given.
 func requireReset(t *testing.T, c *Conn, reason string) {
 	t.Helper()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/gpubuf/emu"
-	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -129,27 +128,6 @@ func TestReadyTooEarly(t *testing.T) {
 // TestRogueWants asks without end and takes no answer.
 func TestRogueWants(t *testing.T) {
 	r, server := newRogue(t, quiet())
-	credits := controlDepth - controlReserve
-	want := frame{typ: frameWant}
-	for server.ending.failed.get() == nil {
-		for ; credits > 0; credits-- {
-			r.frame(want)
-			select {
-			case <-r.sent:
-			case <-server.ending.failed.ch:
-			}
-		}
-		select {
-		case wc := <-r.events:
-			if wc.Status == ibverbs.WCSuccess {
-				i := int(wc.WRID &^ wridRecv)
-				f, err := decodeFrame(r.control.recvBlock(i)[:wc.ByteLen])
-				require.NoError(t, err)
-				require.NoError(t, r.control.postRecvBlock(i))
-				credits += int(f.credit)
-			}
-		case <-server.ending.failed.ch:
-		}
-	}
+	r.ask(server, frame{typ: frameWant})
 	requireReset(t, server, "asks but takes no answers")
 }

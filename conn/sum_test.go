@@ -419,27 +419,7 @@ func TestSumRequestsFlood(t *testing.T) {
 	r, server := newRogue(t, summing())
 	s, _ := filled(t, newPool(t, "host"), 1000, 1)
 	o := offer(t, server, s)
-	credits := controlDepth - controlReserve
-	for server.ending.failed.get() == nil {
-		for ; credits > 0; credits-- {
-			r.frame(frame{typ: frameSumRequest, token: o.Token()})
-			select {
-			case <-r.sent:
-			case <-server.ending.failed.ch:
-			}
-		}
-		select {
-		case wc := <-r.events:
-			if wc.Status == ibverbs.WCSuccess {
-				i := int(wc.WRID &^ wridRecv)
-				f, err := decodeFrame(r.control.recvBlock(i)[:wc.ByteLen])
-				require.NoError(t, err)
-				require.NoError(t, r.control.postRecvBlock(i))
-				credits += int(f.credit)
-			}
-		case <-server.ending.failed.ch:
-		}
-	}
+	r.ask(server, frame{typ: frameSumRequest, token: o.Token()})
 	requireReset(t, server, "asks but takes no answers")
 	o.Withdraw()
 	<-o.Drained()

@@ -10,6 +10,7 @@ import (
 	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
+	"github.com/gdrpc/gdrpc/gpubuf"
 )
 
 // client holds one connection of each kind to the server process.
@@ -68,6 +69,23 @@ func newClient(ctx context.Context, to addresses, device string) (*client, error
 func gdrpcOptions(cfg gdrpc.Config) []grpc.DialOption {
 	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	return append(opts, gdrpc.DialOptions(gdrpc.WithConfig(cfg))...)
+}
+
+// dialWith makes a connection with a dialer of its own, whose attachments land in
+// pool, and uses it once.
+func (c *client) dialWith(ctx context.Context, addr string, pool *gpubuf.Pool, cfg dialer.Config) (perfpb.PerfClient, error) {
+	d, err := dialer.New(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { d.Close() })
+	cc, err := grpc.NewClient(addr, gdrpcOptions(gdrpc.Config{Pool: pool, Dialer: d})...)
+	if err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { cc.Close() })
+	client := perfpb.NewPerfClient(cc)
+	return client, pings(ctx, client, 1)
 }
 
 func stockOptions() []grpc.DialOption {

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/gdrpc/gdrpc"
 	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
 	"github.com/gdrpc/gdrpc/conn"
@@ -99,19 +97,7 @@ func (j gpuJob) name(d gpubuf.Device) string {
 
 // dialGPU opens a connection on which attachments go by one path.
 func (c *client) dialGPU(ctx context.Context, path conn.Path, joins int) (perfpb.PerfClient, error) {
-	cfg := dialer.Config{BulkJoins: joins, Conn: conn.Config{Require: path, NoIPC: path == conn.PathSoft}}
-	d, err := dialer.New(&cfg)
-	if err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, func() { d.Close() })
-	cc, err := grpc.NewClient(c.sharedAddr, gdrpcOptions(gdrpc.Config{Pool: c.mem.device, Dialer: d})...)
-	if err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, func() { cc.Close() })
-	client := perfpb.NewPerfClient(cc)
-	return client, pings(ctx, client, 1)
+	return c.dialWith(ctx, c.sharedAddr, c.mem.device, dialer.Config{BulkJoins: joins, Conn: conn.Config{Require: path, NoIPC: path == conn.PathSoft}})
 }
 
 func pings(ctx context.Context, client perfpb.PerfClient, n int) error {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/grpc"
-
-	"github.com/gdrpc/gdrpc"
 	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
@@ -90,19 +87,7 @@ func (c *client) pipes(src *gpubuf.Slice, n int) (func(n int) error, error) {
 
 // stagedClient is a client in the device's memory.
 func (c *client) stagedClient(ctx context.Context, s staging, joins int) (perfpb.PerfClient, error) {
-	d, err := dialer.New(&dialer.Config{BulkJoins: joins, Conn: s.conn()})
-	if err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, func() { d.Close() })
-	cc, err := grpc.NewClient(c.deviceAddr, gdrpcOptions(gdrpc.Config{Pool: c.mem.device, Dialer: d})...)
-	if err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, func() { cc.Close() })
-	client := perfpb.NewPerfClient(cc)
-	_, err = client.Ping(ctx, &perfpb.Empty{})
-	return client, err
+	return c.dialWith(ctx, c.deviceAddr, c.mem.device, dialer.Config{BulkJoins: joins, Conn: s.conn()})
 }
 
 // listenerConfig is that of the server in the device's memory.

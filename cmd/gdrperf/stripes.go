@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"google.golang.org/grpc"
-
-	"github.com/gdrpc/gdrpc"
 	"github.com/gdrpc/gdrpc/cmd/gdrperf/perfpb"
 	"github.com/gdrpc/gdrpc/dialer"
 )
@@ -78,17 +75,5 @@ func together(sends []func(n int) error) func(n int) error {
 
 // stripedClient is a client whose Conn has several bulk lanes.
 func (c *client) stripedClient(ctx context.Context) (perfpb.PerfClient, error) {
-	d, err := dialer.New(&dialer.Config{BulkJoins: stripes})
-	if err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, func() { d.Close() })
-	cc, err := grpc.NewClient(c.hostAddr, gdrpcOptions(gdrpc.Config{Pool: c.mem.host, Dialer: d})...)
-	if err != nil {
-		return nil, err
-	}
-	c.closers = append(c.closers, func() { cc.Close() })
-	client := perfpb.NewPerfClient(cc)
-	_, err = client.Ping(ctx, &perfpb.Empty{})
-	return client, err
+	return c.dialWith(ctx, c.hostAddr, c.mem.host, dialer.Config{BulkJoins: stripes})
 }
