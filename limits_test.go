@@ -80,6 +80,9 @@ func TestRequire(t *testing.T) {
 
 	s = connect(t, newForeign(t), Config{}, Config{Require: conn.PathSoft})
 	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path inline is worse than Config.Require, soft")
+
+	s = connect(t, newLanes(t), Config{}, Config{Require: conn.PathGDR})
+	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than Config.Require, gdr; ", "give both sides RDMA devices (conn.Config.NICs)")
 }
 
 func TestPoolLimits(t *testing.T) {

@@ -1,6 +1,7 @@
 package gdrpc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -120,7 +121,7 @@ func (m *move) wait(ctx context.Context) error {
 
 func (m *move) arrived(path conn.Path) error {
 	if need := m.a.in.ep.cfg.Require; path < need && m.a.desc.size > smallAttachment {
-		return errWorse(m.a, path, need, m.a.in.conn.Stats().NotIPC)
+		return errWorse(m.a, path, need, whyWorse(m.a.in.conn, need))
 	}
 	m.a.landed(path)
 	return nil
@@ -141,10 +142,25 @@ func (a *Attachment) landed(path conn.Path) {
 }
 
 // errWorse is a path that is not good enough. why tells, if it is known, what
-// kept the attachment from shared memory.
+// kept the attachment from a better one.
 func errWorse(a *Attachment, path, need conn.Path, why string) error {
 	if why != "" {
-		why = "; no shared memory: " + why
+		why = "; " + why
 	}
 	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than Config.Require, %v%s", a.index, a.desc.size, path, need, why)
+}
+
+// whyWorse is what is known of why attachments that land on c take no path as good
+// as is needed.
+func whyWorse(c *conn.Conn, need conn.Path) string {
+	s := c.Stats()
+	switch {
+	case need == conn.PathIPC && s.NotIPC != "":
+		return "no shared memory: " + s.NotIPC
+	case need == conn.PathIPC:
+		return ""
+	case s.Mode == conn.ModeVerbs:
+		return s.Staged
+	}
+	return cmp.Or(s.Reason, "no NICs on one side") + "; give both sides RDMA devices (conn.Config.NICs), or lower Config.Require"
 }

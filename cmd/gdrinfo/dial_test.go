@@ -116,6 +116,10 @@ func TestServerTLS(t *testing.T) {
 	require.Equal(t, exitOK, code)
 	require.Equal(t, [2]string{"soft-joined", "TLS 1.3"}, [2]string{a.Mode, a.TLS})
 
+	code, a = asked(t, ca.Client(), "-tls", "-server-name", "elsewhere.example", addr)
+	require.Equal(t, exitUnreachable, code)
+	require.Contains(t, a.Error, "elsewhere.example")
+
 	code, a = asked(t, tlstest.NewCA(t).Client(), "-tls", addr)
 	require.Equal(t, exitUnreachable, code)
 	require.False(t, a.Reachable)

@@ -4,7 +4,7 @@
 // fails at.
 //
 //	gdrinfo [-json]
-//	gdrinfo [-json] [-tls] [-timeout D] ADDRESS
+//	gdrinfo [-json] [-tls] [-server-name NAME] [-timeout D] ADDRESS
 //
 // With an ADDRESS ("host:port", or another form that the dialer takes) it
 // connects to a server as any client does, and tells what was negotiated.
@@ -41,6 +41,7 @@ const (
 type options struct {
 	json    bool
 	tls     bool
+	name    string // what the server's certificate is for; empty: the host of address
 	timeout time.Duration
 	address string // empty: this machine
 }
@@ -81,11 +82,13 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.SetOutput(stderr)
 	fs.Usage = func() {
 		fmt.Fprintln(stderr, "usage: gdrinfo [-json]                              what this machine can do\n"+
-			"       gdrinfo [-json] [-tls] [-timeout D] ADDRESS  what a server and this machine agree on")
+			"       gdrinfo [-json] [-tls] [-server-name NAME] [-timeout D] ADDRESS\n"+
+			"                                            what a server and this machine agree on")
 		fs.PrintDefaults()
 	}
 	fs.BoolVar(&o.json, "json", false, "print one JSON object")
 	fs.BoolVar(&o.tls, "tls", false, "connect with TLS; SSL_CERT_FILE names other roots than the system's")
+	fs.StringVar(&o.name, "server-name", "", "with -tls: the name that the server's certificate is for, where it is not ADDRESS's")
 	fs.DurationVar(&o.timeout, "timeout", 5*time.Second, "how long connecting may take")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -98,6 +101,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, complain(fs, "-timeout must be positive")
 	case o.address == "" && o.tls:
 		return o, complain(fs, "-tls is for an ADDRESS")
+	case o.name != "" && !o.tls:
+		return o, complain(fs, "-server-name goes with -tls")
 	}
 	return o, nil
 }
@@ -124,6 +129,9 @@ func server(ctx context.Context, o options, w io.Writer, s sources, trust *tls.C
 	defer cancel()
 	if !o.tls {
 		trust = nil
+	} else if o.name != "" {
+		trust = trust.Clone()
+		trust.ServerName = o.name
 	}
 	nics, err := s.verbs()
 	if err != nil {

@@ -62,28 +62,6 @@ func (d *Device) notOurs(i pointerInfo) string {
 	return ""
 }
 
-// CheckHost fails if b is device memory, which the host must not touch: a device
-// pointer that was made a []byte.
-func (d *Device) CheckHost(b []byte) error {
-	if len(b) == 0 {
-		return nil
-	}
-	if err := d.begin("check host memory"); err != nil {
-		return err
-	}
-	defer d.end()
-	i, r := d.drv.pointer(d.ctx, address(b))
-	switch {
-	case r.code() == codeInvalidValue:
-		return nil
-	case r != 0:
-		return d.fail(r, fmt.Sprintf("%#x", uint64(address(b))))
-	case i.memoryType == memoryDevice && !i.managed:
-		return fmt.Errorf("%s: %#x is device memory of cuda:%d, which the host cannot touch; pass it as a gpubuf.DevicePtr", d.name, uint64(address(b)), i.ordinal)
-	}
-	return nil
-}
-
 // Wrap makes memory of n bytes of the user's from p on, of any alignment, which
 // must stay allocated until Free. Free gives nothing back: the memory stays the
 // user's. It fails as Inspect does, and if the allocation is shorter.

@@ -77,8 +77,8 @@ func (e *Range) Remove() error {
 	return nil
 }
 
-// Len is the number of ranges.
-func (s *Space) Len() int { return len(*s.sorted.Load()) }
+// count is the number of ranges.
+func (s *Space) count() int { return len(*s.sorted.Load()) }
 
 func (s *Space) take(e *Range) bool {
 	s.mu.Lock()

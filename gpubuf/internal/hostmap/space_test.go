@@ -15,7 +15,7 @@ func TestSpaceFinds(t *testing.T) {
 	for _, base := range []gpubuf.DevicePtr{3000, 1000, 2000, 2100} {
 		ranges[base] = s.Insert(base, make([]byte, 100))
 	}
-	require.Equal(t, 4, s.Len())
+	require.Equal(t, 4, s.count())
 	for _, tt := range []struct {
 		addr gpubuf.DevicePtr
 		n    int64
@@ -60,7 +60,7 @@ func TestSpaceOverlappingRanges(t *testing.T) {
 	require.True(t, found(1100, 10))
 	require.NoError(t, inside.Remove())
 	require.NoError(t, across.Remove())
-	require.Zero(t, s.Len())
+	require.Zero(t, s.count())
 }
 
 // Remove waits for a copy, and copies in opposite directions do not wait for
@@ -95,7 +95,7 @@ func TestSpaceRemoveDuringCopies(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Equal(t, 2, s.Len())
+	require.Equal(t, 2, s.count())
 }
 
 func TestCheckSize(t *testing.T) {
