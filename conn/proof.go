@@ -26,8 +26,8 @@ import (
 
 const (
 	proofBytes    = 192<<10 + 64
-	proofBound    = 2 * time.Second
-	proofPatience = 500 * time.Millisecond
+	proofBound    = 5 * time.Second
+	proofPatience = 2 * time.Second
 )
 
 // proofs holds what is known of one NIC and each device of memory.
