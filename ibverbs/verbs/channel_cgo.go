@@ -133,12 +133,14 @@ func (ch *CompChannel) raise(cq *CQ) {
 // is destroyed.
 func (ch *CompChannel) Close() error {
 	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if !ch.closed {
-		ch.closed = true
-		ch.dead = nil
-		ch.file.close()
+	first := !ch.closed
+	ch.closed, ch.dead = true, nil
+	ch.mu.Unlock()
+	if first {
+		ch.file.close() // it waits for take, which wants mu
 	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
 	return ch.destroy()
 }
 

@@ -3,6 +3,9 @@
 package verbs
 
 import (
+	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/ibverbs"
@@ -153,6 +156,31 @@ func TestCloseWaiters(t *testing.T) {
 	_, err := q.ctx.CreateCQ(1, q.ch)
 	requireError(t, err, "create_cq", ibverbs.ErrClosed)
 	require.NotContains(t, f.calls(), "ibv_destroy_comp_channel")
+}
+
+// TestCloseBesideEvent checks that Close ends a Wait that has just got an event.
+func TestCloseBesideEvent(t *testing.T) {
+	f := newFake(t)
+	q := f.newQP()
+	for i := range 200 {
+		made, err := q.ctx.CreateCompChannel()
+		require.NoError(t, err)
+		ch := made.(*CompChannel)
+		var tasks sync.WaitGroup
+		tasks.Go(func() {
+			for {
+				if _, err := ch.Wait(); err != nil {
+					return
+				}
+			}
+		})
+		ch.mu.Lock() // so that both come to it at once
+		tasks.Go(func() { _ = ch.Close() })
+		f.event(fmt.Sprintf("comp-%d", i+1), 0)
+		runtime.Gosched()
+		ch.mu.Unlock()
+		tasks.Wait()
+	}
 }
 
 func TestAsyncEvents(t *testing.T) {
