@@ -42,8 +42,9 @@ func TestOfferWithdraw(t *testing.T) {
 				dst := alloc(t, pool, 24<<20)
 				for range 3 {
 					o := offer(t, client, s)
+					served := client.Stats().BytesServed
 					l := server.Land(o.Token(), o.Flags(), dst)
-					for served := client.Stats().BytesServed; client.Stats().BytesServed == served; {
+					for client.Stats().BytesServed == served {
 						runtime.Gosched()
 					}
 					o.Withdraw()
