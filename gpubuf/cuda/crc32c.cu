@@ -7,6 +7,9 @@
 //
 //	clang++ --cuda-device-only --cuda-gpu-arch=sm_70 -O3 -S -o crc32c.ptx crc32c.cu
 //
+// which wants CUDA's headers, or a header that declares what is used of them here.
+// Its PTX is older than that of nvcc 13, which was run with compute_75 instead.
+//
 // A CRC register, started from zero, is linear in the message: it is the sum over
 // the 32-bit words w of w times x to the number of bits from the word's start to
 // the message's end, modulo P. Registers are reflected: bit 31 is x^0.
