@@ -21,9 +21,10 @@ type nic struct {
 	regions registrations
 	proofs  proofs
 
-	watcher sync.WaitGroup // the goroutine that takes events, and those that wait for ports
-	closed  chan struct{}  // closed when ctx is
-	events  atomic.Uint64  // taken so far
+	watcher sync.WaitGroup        // the goroutine that takes events, and those that wait for ports
+	closed  chan struct{}         // closed when ctx is
+	events  atomic.Uint64         // taken so far
+	back    map[int]chan struct{} // by port: closed when it is ACTIVE again; the watcher's alone
 
 	mu    sync.Mutex
 	lanes map[uint32]*Lane // by queue pair number; guarded by mu
@@ -32,7 +33,7 @@ type nic struct {
 
 // openNIC opens a device. On an error everything is given back.
 func openNIC(dev ibverbs.Device, cfg *Config) (*nic, error) {
-	n := &nic{dev: dev, lanes: make(map[uint32]*Lane), closed: make(chan struct{})}
+	n := &nic{dev: dev, lanes: make(map[uint32]*Lane), back: make(map[int]chan struct{}), closed: make(chan struct{})}
 	if err := n.open(cfg); err != nil {
 		return nil, errors.Join(err, n.close())
 	}

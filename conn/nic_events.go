@@ -49,40 +49,66 @@ func (n *nic) event(ev ibverbs.AsyncEvent, cfg *Config) int {
 		n.mu.Unlock()
 		hit = func(*Lane) bool { return true }
 	case ibverbs.EventPortErr:
-		n.watcher.Go(func() { n.awaitPort(ev.Port, err, cfg) })
+		back := n.portBack(ev.Port)
+		n.watcher.Go(func() { n.awaitPort(ev.Port, back, err, cfg) })
+		return 0
+	case ibverbs.EventPortActive:
+		close(n.portBack(ev.Port))
+		delete(n.back, ev.Port)
 		return 0
 	case ibverbs.EventQPFatal, ibverbs.EventQPReqErr, ibverbs.EventQPAccessErr:
 		hit = func(l *Lane) bool { return l.qp.Num() == ev.QP }
 	default:
 		return 0 // it changes what is chosen later, or nothing; a failed CQ tells whoever polls it
 	}
-	return n.abort(hit, err)
+	lanes := n.lanesThat(hit)
+	abort(lanes, err)
+	return len(lanes)
+}
+
+// portBack returns what is closed when a port is next ACTIVE.
+func (n *nic) portBack(port int) chan struct{} {
+	if n.back[port] == nil {
+		n.back[port] = make(chan struct{})
+	}
+	return n.back[port]
 }
 
 // awaitPort aborts the lanes of a port that does not come back.
-func (n *nic) awaitPort(port int, err error, cfg *Config) {
+func (n *nic) awaitPort(port int, back <-chan struct{}, err error, cfg *Config) {
 	grace := time.NewTimer(portGrace)
 	defer grace.Stop()
+	var lanes []*Lane
+	up := false
 	select {
 	case <-grace.C:
+		// They are listed before the port is asked: one that is made later is
+		// made on a port that is up.
+		lanes = n.lanesThat(func(l *Lane) bool { return l.route.Port.Num == port })
+		up = n.active(port)
+	case <-back: // should it be down again, that has a grace of its own
+		up = true
 	case <-n.closed:
 		return
 	}
-	if a, err := n.fabric.QueryPort(port); err == nil && (a.State == ibverbs.PortActive || a.State == ibverbs.PortActiveDefer) {
+	if up {
 		cfg.Logger.Info("gdrpc: the RDMA port is back", "device", n.dev.Name(), "port", port)
 		return
 	}
-	lost := n.abort(func(l *Lane) bool { return l.route.Port.Num == port }, err)
-	cfg.Logger.Warn("gdrpc: the RDMA port stays down", "device", n.dev.Name(), "port", port, "for", portGrace.String(), "lanes_lost", lost)
+	abort(lanes, err)
+	cfg.Logger.Warn("gdrpc: the RDMA port stays down", "device", n.dev.Name(), "port", port, "for", portGrace.String(), "lanes_lost", len(lanes))
 }
 
-// abort aborts the lanes that an event hits, and returns how many.
-func (n *nic) abort(hit func(*Lane) bool, err error) int {
-	lanes := n.lanesThat(hit)
+// active reports whether queue pairs can send through a port.
+func (n *nic) active(port int) bool {
+	a, err := n.fabric.QueryPort(port)
+	return err == nil && (a.State == ibverbs.PortActive || a.State == ibverbs.PortActiveDefer)
+}
+
+func abort(lanes []*Lane, err error) {
 	for _, l := range lanes {
 		l.abort(err)
 	}
-	return len(lanes)
 }
 
 func (n *nic) lanesThat(hit func(*Lane) bool) (lanes []*Lane) {
