@@ -36,9 +36,7 @@ func balance(t *testing.T, backends ...string) *server {
 // lanes share the connection, or take the server's own address.
 func TestBalancer(t *testing.T) {
 	const refused = "joins refused: reading the server's Challenge: the server refuses the join: no such session on this server; behind a load balancer, joins must reach the backend of the handshake"
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, free.Close()) // its port refuses connections
+	free := refusing(t)
 	tests := []struct {
 		name      string
 		cfg       Config
@@ -49,15 +47,15 @@ func TestBalancer(t *testing.T) {
 		{"not advertised", Config{}, nil, conn.ModeSoftShared, refused + "; soft-shared"},
 		{"not shared", Config{NoShared: true}, nil, conn.ModePlain, refused + "; soft-shared refused: this side's configuration rules them out"},
 		{"advertised", Config{}, []string{"HERE"}, conn.ModeSoftJoined, ""},
-		{"advertised behind others", Config{BulkJoins: 2}, []string{free.Addr().String(), "[::1]:1", "HERE"}, conn.ModeSoftJoined, ""},
-		{"advertised wrongly", Config{}, []string{free.Addr().String()}, conn.ModeSoftShared, "at the server's own address: dialling the"},
+		{"advertised behind others", Config{BulkJoins: 2}, []string{free, "[::1]:1", "HERE"}, conn.ModeSoftJoined, ""},
+		{"advertised wrongly", Config{}, []string{free}, conn.ModeSoftShared, "at the server's own address: dialling the"},
 		{"advertised as a name", Config{}, []string{"localhost.invalid:1"}, conn.ModeSoftShared, "at the advertised address: localhost.invalid:1: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			inner, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
-			cfg := listener.Config{Conn: quiet}
+			cfg := listener.Config{Conn: quiet, HandshakeTimeout: patience}
 			for _, a := range tt.advertise {
 				if a == "HERE" {
 					a = inner.Addr().String()
@@ -82,7 +80,9 @@ func TestBalancer(t *testing.T) {
 func TestMixedFleet(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	l, err := listener.New(inner, &listener.Config{Conn: quiet, Advertise: []string{inner.Addr().String()}})
+	l, err := listener.New(inner, &listener.Config{
+		Conn: quiet, Advertise: []string{inner.Addr().String()}, HandshakeTimeout: patience,
+	})
 	require.NoError(t, err)
 	defer l.Close()
 	stock := serve(t, plainServer(settings)).Addr().String()
@@ -106,9 +106,7 @@ func TestStriped(t *testing.T) {
 		{4, 2, 3, "2 of 4 bulk joins: the server allows 2"},
 	}
 	for _, tt := range tests {
-		l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: quiet, MaxBulkJoins: tt.allow})
-		require.NoError(t, err)
-		defer l.Close()
+		l := listenWith(t, listener.Config{Conn: quiet, MaxBulkJoins: tt.allow})
 		c, err := newDialer(t, Config{BulkJoins: tt.ask}).dialTest(t, l.Addr().String())
 		require.NoError(t, err)
 		require.Equal(t, conn.ModeSoftJoined, c.Stats().Mode)

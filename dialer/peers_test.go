@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -27,22 +28,24 @@ var (
 	settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 )
 
-// newDialer makes a Dialer for one test.
+// newDialer makes a Dialer for one test. Its handshakes have time on slow
+// machines, as those of listenWith.
 func newDialer(t *testing.T, cfg Config) *Dialer {
 	t.Helper()
 	if cfg.Domain == nil && cfg.Conn.Logger == nil {
 		cfg.Conn.Logger = quiet.Logger
 	}
+	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, patience)
 	d, err := New(&cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }
 
-// dialTest dials with patience.
+// dialTest dials with patience, of which a third is the handshake's.
 func (d *Dialer) dialTest(t *testing.T, addr string) (*conn.Conn, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	c, err := d.DialContext(ctx, addr)
 	if err != nil {
@@ -62,10 +65,24 @@ func listen(t *testing.T) *listener.Listener {
 
 func listenWith(t *testing.T, cfg listener.Config) *listener.Listener {
 	t.Helper()
+	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, patience)
 	l, err := listener.Listen("tcp", "127.0.0.1:0", &cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	return l
+}
+
+// refusing returns an address that refuses connections and that nobody else can
+// listen on: a client has it.
+func refusing(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c.LocalAddr().String()
 }
 
 // accept waits for the next connection.

@@ -20,10 +20,7 @@ import (
 // listenTLS starts a gdrpc listener that ends TLS.
 func listenTLS(t *testing.T, cfg *tls.Config) *listener.Listener {
 	t.Helper()
-	l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: quiet, TLS: cfg})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l
+	return listenWith(t, listener.Config{Conn: quiet, TLS: cfg})
 }
 
 // forward makes a server that forwards each connection to addr. pass copies

@@ -171,6 +171,8 @@ func TestVerbsStorm(t *testing.T) {
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		n.a.SetPort(1, fabric.RoCE("10.0.0.1", "eth0"))
 	}
+	// Read may tell before the Dialer is told.
+	require.Eventually(t, func() bool { return d.verbs.marks.find(l.Addr().String()) != "" }, patience, time.Millisecond)
 	c := dial()
 	require.Equal(t, conn.ModeSoftJoined, c.Stats().Mode)
 	require.Contains(t, c.Stats().Reason, "it failed 3 times in a row at this address")
