@@ -70,7 +70,9 @@
 //	tensor.Free()
 //	<-released.Done() // the engine's again
 //
-// Memory that Wrap made goes by shared memory only with WrapConfig.Export.
+// Memory that Wrap made goes by shared memory only with WrapConfig.Export. A buffer
+// that is wrapped for each call is registered with a NIC once if it is a GPU's of
+// cuMemAlloc, or under a gpubuf.Tenure.
 //
 // # TLS
 //

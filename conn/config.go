@@ -63,6 +63,18 @@ type Config struct {
 	// is open.
 	StagingBlocks int
 
+	// RegCacheBytes and RegCacheEntries bound the registrations that each NIC
+	// keeps of wrapped memory (gpubuf.Wrap) which nobody uses now, for the next
+	// wrap of the same bytes, since registering costs milliseconds: of memory
+	// whose owner says so (gpubuf.WrapConfig.Tenure), and of a GPU's that its
+	// device can tell from later allocations (gpubuf.IdentifiedMemory), which
+	// the GPU may not have back before, though its owner has freed it. What was
+	// used least recently goes first, also where RLIMIT_MEMLOCK is met. In
+	// bytes and in number. Default 1 GiB and 256; negative, either: none are
+	// kept, and wraps share none.
+	RegCacheBytes   int64
+	RegCacheEntries int
+
 	// MaxOffers bounds the offers open on one Conn. Default 65536.
 	MaxOffers int
 
@@ -121,6 +133,8 @@ const (
 func (c Config) withDefaults() Config {
 	setDefault(&c.StagingBlock, 1<<20)
 	setDefault(&c.StagingBlocks, 4)
+	setDefault(&c.RegCacheBytes, 1<<30)
+	setDefault(&c.RegCacheEntries, 256)
 	setDefault(&c.MaxOffers, 65536)
 	setDefault(&c.LandingTimeout, 30*time.Second)
 	setDefault(&c.DrainTimeout, 5*time.Second)

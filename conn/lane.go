@@ -126,7 +126,18 @@ func (d *Domain) newLaneOn(n *nic, r *route.Route, kind LaneKind) (*Lane, error)
 	return l, nil
 }
 
+// newLane gives up registrations that are kept for later where the limit of locked
+// memory is met, which queue pairs and completion queues count against too.
 func (d *Domain) newLane(n *nic, r *route.Route, kind LaneKind) (*Lane, error) {
+	for {
+		l, err := d.makeLane(n, r, kind)
+		if err == nil || !errors.Is(err, ibverbs.ErrOutOfMemory) || !n.regions.cache.evict() {
+			return l, err
+		}
+	}
+}
+
+func (d *Domain) makeLane(n *nic, r *route.Route, kind LaneKind) (*Lane, error) {
 	if err := d.acquire(); err != nil {
 		return nil, err
 	}

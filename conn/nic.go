@@ -34,6 +34,7 @@ type nic struct {
 // openNIC opens a device. On an error everything is given back.
 func openNIC(dev ibverbs.Device, cfg *Config) (*nic, error) {
 	n := &nic{dev: dev, lanes: make(map[uint32]*Lane), back: make(map[int]chan struct{}), closed: make(chan struct{})}
+	n.regions.cache.configure(cfg)
 	if err := n.open(cfg); err != nil {
 		return nil, errors.Join(err, n.close())
 	}

@@ -191,7 +191,7 @@ func (l *looped) open(r route.Route) (err error) {
 	if l.memory, err = l.dev.Alloc(maxChunk); err != nil {
 		return err
 	}
-	if l.reg, err = l.n.regions.register(l.memory); err != nil {
+	if l.reg, err = l.n.regions.registerOrEvict(l.memory); err != nil {
 		return err
 	}
 	if l.ch, err = l.n.ctx.CreateCompChannel(); err != nil {
@@ -277,7 +277,7 @@ func (l *looped) close() error {
 		errs = append(errs, l.ch.Close())
 	}
 	if l.reg != nil {
-		errs = append(errs, l.reg.dereg())
+		errs = append(errs, dereg(l.reg.pieces))
 	}
 	if l.memory != nil {
 		errs = append(errs, l.memory.Free())

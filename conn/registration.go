@@ -12,11 +12,12 @@ import (
 
 // registrations holds the memory regions that are registered with a NIC's PD. A
 // region is registered at its first use and deregistered before its memory is
-// freed, or when the domain closes.
+// freed, or when the domain closes; regions of wrapped memory share what cache has.
 type registrations struct {
 	pd     ibverbs.PD
 	device ibverbs.DevicePD // pd, where it may register device memory; else nil
 	most   uint64           // bytes of one MR
+	cache  regCache
 
 	mu     sync.RWMutex
 	byID   map[uint64]*registration // by gpubuf.Region.ID; guarded by mu
@@ -30,6 +31,8 @@ type registration struct {
 	err    error // why there is none, of host memory; it is not in the table any more
 	pieces []piece
 	step   uint64      // between the starts of two pieces
+	skip   uint64      // bytes of the pieces before the region's first
+	shared *sharedReg  // whose pieces they are; nil if they are the region's own
 	staged error       // why the NIC cannot reach the memory; nil if it can
 	stop   func() bool // takes the region's release hook back
 }
@@ -55,7 +58,7 @@ func (r *registrations) sge(s *gpubuf.Slice, off int64, n uint32) (ibverbs.SGE, 
 	if reg.staged != nil {
 		return ibverbs.SGE{}, reg.staged
 	}
-	at := uint64(s.Offset() + off)
+	at := uint64(s.Offset()+off) + reg.skip
 	i := min(at/reg.step, uint64(len(reg.pieces)-1))
 	p := reg.pieces[i]
 	return ibverbs.SGE{Addr: p.addr + at - i*reg.step, Length: n, LKey: p.mr.LKey()}, nil
@@ -118,10 +121,10 @@ func (r *registrations) reserve(id uint64) (reg *registration, mine bool, err er
 func (r *registrations) enter(region *gpubuf.Region, reg *registration) {
 	defer close(reg.ready)
 	id := region.ID()
-	made, err := r.register(region.Memory())
+	made, err := r.obtain(region)
 	switch {
 	case err == nil:
-		reg.pieces, reg.step = made.pieces, made.step
+		reg.pieces, reg.step, reg.skip, reg.shared = made.pieces, made.step, made.skip, made.shared
 	case region.HostBytes() != nil:
 		reg.err = err
 		r.remove(id)
@@ -130,9 +133,46 @@ func (r *registrations) enter(region *gpubuf.Region, reg *registration) {
 		reg.staged = fmt.Errorf("%w: %w", errStaged, err)
 	}
 	if reg.stop, err = region.OnRelease(func() { r.forget(id) }); err != nil {
-		reg.err = errors.Join(err, reg.dereg())
+		reg.err = errors.Join(err, r.drop(reg))
 		r.remove(id)
 	}
+}
+
+// obtain returns a registration of a region: its own, or one that it shares.
+func (r *registrations) obtain(region *gpubuf.Region) (*registration, error) {
+	id, wrapped := region.Identity()
+	register := func() (*registration, error) { return r.registerOrEvict(region.Memory()) }
+	if !wrapped || r.cache.off() {
+		return register()
+	}
+	base := uint64(region.Base())
+	s, mine := r.cache.take(regKey{region.Device(), id}, base, uint64(region.Size()))
+	if mine {
+		r.cache.fill(s, register)
+	}
+	if <-s.ready; s.err != nil {
+		return nil, s.err
+	}
+	return &registration{pieces: s.pieces, step: s.step, skip: base - s.base, shared: s}, nil
+}
+
+// registerOrEvict is register. Where the limit of locked memory is met, it gives
+// up what is kept for later, one after the other, until there is room.
+func (r *registrations) registerOrEvict(m gpubuf.Memory) (*registration, error) {
+	for {
+		reg, err := r.register(m)
+		if err == nil || !errors.Is(err, ibverbs.ErrOutOfMemory) || !r.cache.evict() {
+			return reg, err
+		}
+	}
+}
+
+// drop gives up what obtain has returned.
+func (r *registrations) drop(reg *registration) error {
+	if reg.shared != nil {
+		return r.cache.put(reg.shared)
+	}
+	return dereg(reg.pieces)
 }
 
 // register registers memory by the best way that works. The error has the
@@ -204,7 +244,7 @@ func (r *registrations) cut(size uint64, one func(off, n uint64) (ibverbs.MR, ui
 		n := min(size-off, r.most, reg.step+maxChunk)
 		mr, addr, err := one(off, n)
 		if err != nil {
-			return nil, errors.Join(err, reg.dereg())
+			return nil, errors.Join(err, dereg(reg.pieces))
 		}
 		reg.pieces = append(reg.pieces, piece{mr: mr, addr: addr})
 		if off+n == size {
@@ -214,19 +254,19 @@ func (r *registrations) cut(size uint64, one func(off, n uint64) (ibverbs.MR, ui
 	return reg, nil
 }
 
-func (reg *registration) dereg() error {
+func dereg(pieces []piece) error {
 	var errs []error
-	for _, p := range reg.pieces {
+	for _, p := range pieces {
 		errs = append(errs, p.mr.Dereg())
 	}
 	return errors.Join(errs...)
 }
 
-// forget deregisters a region whose memory is about to be freed. No work
-// request names it any more: those hold references to its slices.
+// forget gives up the registration of a region whose memory is about to be freed.
+// No work request names it any more: those hold references to its slices.
 func (r *registrations) forget(id uint64) {
 	if reg := r.remove(id); reg != nil {
-		reg.dereg()
+		r.drop(reg)
 	}
 }
 
@@ -245,13 +285,13 @@ func (r *registrations) close() error {
 	all := r.byID
 	r.byID, r.closed = nil, true
 	r.mu.Unlock()
-	var errs []error
+	errs := []error{r.cache.close()}
 	for _, reg := range all {
 		if <-reg.ready; reg.err != nil {
 			continue
 		}
 		reg.stop()
-		errs = append(errs, reg.dereg())
+		errs = append(errs, r.drop(reg))
 	}
 	return errors.Join(errs...)
 }

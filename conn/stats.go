@@ -35,6 +35,10 @@ type Stats struct {
 	// each such NIC; nil in other modes.
 	ByNIC map[string]uint64
 
+	// Registrations counts what the NICs of the Conn's Domain have registered
+	// of wrapped memory.
+	Registrations RegistrationStats
+
 	OffersOpen     int    // offers that the peer may ask for now
 	Landings       uint64 // landings that ended well
 	LandingsFailed uint64 // landings that failed or were cancelled
@@ -94,8 +98,22 @@ func (c *Conn) Stats() Stats {
 	}
 	if c.mode == ModeVerbs {
 		s.ByNIC = c.recv.byNIC()
+		s.Registrations = c.d.registrationStats()
 	}
 	return s
+}
+
+// registrationStats adds up what the NICs have registered of wrapped memory.
+func (d *Domain) registrationStats() (sum RegistrationStats) {
+	for _, n := range d.nics {
+		s := n.regions.cache.stats()
+		sum.Hits += s.Hits
+		sum.Misses += s.Misses
+		sum.Evictions += s.Evictions
+		sum.Kept += s.Kept
+		sum.KeptBytes += s.KeptBytes
+	}
+	return sum
 }
 
 // nics returns the NICs of the lanes.

@@ -84,6 +84,16 @@ type TwinMemory interface {
 	Twin() []byte
 }
 
+// IdentifiedMemory is Memory whose allocation has a name, so that what is
+// remembered of it is never taken for that of a later one at the same address.
+type IdentifiedMemory interface {
+	Memory
+	// AllocationID names the allocation that all of the memory lies in. No
+	// other one of the device, before or after, has that name. 0: this one has
+	// none. It stays what it is when the allocation is freed.
+	AllocationID() uint64
+}
+
 // Summer is a Device that computes checksums of its memory where it lies.
 type Summer interface {
 	Device

@@ -40,7 +40,7 @@
 //
 // Memory of other owners, a tensor of an engine or a file's mapping, becomes a
 // slice by Wrap, without a copy, and is the owner's again when Wrap's event says
-// so. After says when the bytes of a slice may be read or written, FreeAfter when
+// so; a Tenure lets what NICs register for it outlive that. After says when the bytes of a slice may be read or written, FreeAfter when
 // they are needed no more, for work that the program has under way on the device.
 //
 // A Slice is never a []byte, because the host may not touch device memory.

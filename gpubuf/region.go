@@ -29,17 +29,13 @@ type Region struct {
 
 	extents *extentMap // guarded by the pool's mu; nil if wrapped
 
-	mu       sync.Mutex
-	released bool              // guarded by mu
-	hooks    []hook            // guarded by mu
-	hookIDs  uint64            // guarded by mu
-	keep     []<-chan struct{} // what the memory must outlive; guarded by mu
-}
+	wrapped  bool
+	identity Identity // of wrapped memory
 
-// hook is a function to call before the region's memory is freed.
-type hook struct {
-	id uint64
-	f  func()
+	hooks hooks // run before the memory is freed
+
+	mu   sync.Mutex
+	keep []<-chan struct{} // what the memory must outlive; guarded by mu
 }
 
 func newRegion(d Device, m Memory, s share) *Region {
@@ -95,6 +91,10 @@ func (r *Region) Share() (Share, error) {
 // free, and lives until the functions of OnRelease have run.
 func (r *Region) Memory() Memory { return r.memory }
 
+// Identity returns what tells a region of wrapped memory from others at its
+// addresses; wrapped is false for a pool's, whose memory is nobody else's.
+func (r *Region) Identity() (id Identity, wrapped bool) { return r.identity, r.wrapped }
+
 // OnRelease has f called once, before the region's memory is freed: a
 // registration made for the region is undone there. The functions of a region
 // run one after the other, the last one first, without any lock held, and the
@@ -106,47 +106,15 @@ func (r *Region) Memory() Memory { return r.memory }
 // It fails with ErrClosed if the region was released already. That cannot
 // happen while the caller holds a slice of it.
 func (r *Region) OnRelease(f func()) (stop func() bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.released {
+	stop, ok := r.hooks.add(f)
+	if !ok {
 		return nil, fmt.Errorf("gpubuf: on release of region %d on %s: %w", r.id, r.device.Name(), ErrClosed)
 	}
-	r.hookIDs++
-	id := r.hookIDs
-	r.hooks = append(r.hooks, hook{id: id, f: f})
-	return func() bool { return r.unhook(id) }, nil
+	return stop, nil
 }
 
 // empty says whether no slice lies in the region. The pool's mu is held.
 func (r *Region) empty() bool { return r.extents.used == 0 }
-
-func (r *Region) unhook(id uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.hooks {
-		if r.hooks[i].id == id {
-			r.hooks = append(r.hooks[:i], r.hooks[i+1:]...)
-			return true
-		}
-	}
-	return false
-}
-
-// nextHook takes the newest function out. From the first call on, no more are
-// accepted.
-func (r *Region) nextHook() func() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.released = true
-	n := len(r.hooks)
-	if n == 0 {
-		return nil
-	}
-	f := r.hooks[n-1].f
-	r.hooks[n-1] = hook{}
-	r.hooks = r.hooks[:n-1]
-	return f
-}
 
 // KeepUntil has the region's memory freed no earlier than when done is closed,
 // because something outside the program may still use it. Only functions of
@@ -163,9 +131,7 @@ func (r *Region) KeepUntil(done <-chan struct{}) {
 // the memory must be kept, the error is ErrInUse, and later is called with
 // the device's own error when it has been freed.
 func (r *Region) release(later func(error)) error {
-	for f := r.nextHook(); f != nil; f = r.nextHook() {
-		f()
-	}
+	r.hooks.run()
 	r.mu.Lock()
 	keep := r.keep
 	r.mu.Unlock()

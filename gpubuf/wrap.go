@@ -12,6 +12,13 @@ type WrapConfig struct {
 	// can share it (SharedMemory). They may read all of it, not just what is
 	// sent, so wrapped memory is not exported by default.
 	Export bool
+
+	// Tenure, if set, lets NICs keep what they have registered for the memory
+	// until Tenure.End, within the bounds of the connections' configuration
+	// (conn.Config.RegCacheBytes), for the next wrap of it. Default: they keep
+	// it if the device can tell the memory from later allocations
+	// (IdentifiedMemory), else not.
+	Tenure *Tenure
 }
 
 // Wrap makes a slice of all bytes of m, memory that somebody else owns, without
@@ -22,12 +29,15 @@ type WrapConfig struct {
 //
 // The memory must stay allocated until released is done: the last handle has
 // been freed, so no transfer reads or writes it, and registrations made for it
-// have been undone. Freeing the handle does not wait for that. released.Err is
-// what the device said when it let go of the memory.
+// have been undone, or are kept for the next wrap. Freeing the handle does not wait
+// for that. released.Err is what the device said when it let go of the memory.
 //
-// Each wrap is registered anew with a NIC, which may cost milliseconds: wrap a
-// buffer once and send parts of it by Sub, rather than wrapping each part. If
-// Wrap fails m stays the caller's.
+// Registering memory with a NIC may cost milliseconds. What is registered for a
+// wrap serves all wraps of the same bytes that exist beside it. It is kept beyond
+// the last one where WrapConfig.Tenure or IdentifiedMemory allow; in the second
+// case a GPU may give memory back that its owner frees only when the registration
+// is dropped. Elsewhere, wrap a buffer once and send parts of it by Sub, rather
+// than wrapping each part. If Wrap fails m stays the caller's.
 func Wrap(d Device, m Memory, cfg *WrapConfig) (s *Slice, released Event, err error) {
 	if d == nil || m == nil {
 		return nil, nil, errors.New("gpubuf: wrap: a nil Device or Memory; make one by the device's Wrap")
@@ -35,8 +45,19 @@ func Wrap(d Device, m Memory, cfg *WrapConfig) (s *Slice, released Event, err er
 	if m.Size() <= 0 {
 		return nil, nil, fmt.Errorf("gpubuf: wrap %s: memory of %d bytes; want at least one", d.Name(), m.Size())
 	}
+	var c WrapConfig
+	if cfg != nil {
+		c = *cfg
+	}
+	if c.Tenure != nil && c.Tenure.hooks.over() {
+		return nil, nil, fmt.Errorf("gpubuf: wrap %s (%d bytes): the tenure has ended: %w; begin another one", d.Name(), m.Size(), ErrClosed)
+	}
 	w := &wrapping{region: newRegion(d, m, shareCommon), done: make(chan struct{})}
-	w.region.closed = cfg == nil || !cfg.Export
+	w.region.closed = !c.Export
+	w.region.wrapped, w.region.identity.Tenure = true, c.Tenure
+	if known, ok := m.(IdentifiedMemory); ok {
+		w.region.identity.Allocation = known.AllocationID()
+	}
 	w.origin.init(d, w.giveBack)
 	w.slices.Store(1)
 	e := &extent{region: w.region, size: m.Size()}

@@ -17,6 +17,7 @@ enum {
 	kAttrBufferID = 7,
 	kAttrManaged = 8,
 	kAttrOrdinal = 9,
+	kAttrLegacyIPC = 10,
 	kAttrRangeStart = 11,
 	kAttrRangeSize = 12,
 	kIpcLazyPeerAccess = 1,
@@ -207,18 +208,19 @@ gdr_result gdr_host_free(const gdr_driver *d, uintptr_t ctx, uintptr_t host) {
 }
 
 gdr_result gdr_pointer(const gdr_driver *d, uintptr_t ctx, uint64_t ptr, gdr_info *info) {
-	unsigned type = 0, managed = 0;
+	unsigned type = 0, managed = 0, legacy = 0;
 	int ordinal = -1;
 	unsigned long long id = 0;
 	CUdeviceptr start = 0;
 	size_t size = 0;
 	int attributes[] = {kAttrMemoryType, kAttrManaged,    kAttrOrdinal,
-			    kAttrBufferID,   kAttrRangeStart, kAttrRangeSize};
-	void *values[] = {&type, &managed, &ordinal, &id, &start, &size};
+			    kAttrBufferID,   kAttrRangeStart, kAttrRangeSize, kAttrLegacyIPC};
+	void *values[] = {&type, &managed, &ordinal, &id, &start, &size, &legacy};
 	WITHIN(d, ctx, {
-		r = CALL(d, cuPointerGetAttributes, 6, attributes, values, ptr);
+		r = CALL(d, cuPointerGetAttributes, 7, attributes, values, ptr);
 		info->memory_type = (int32_t)type;
 		info->managed = (int32_t)(managed & 1); // a bool of 1 byte or 4, by driver
+		info->legacy_ipc = (int32_t)(legacy & 1);
 		info->ordinal = ordinal;
 		info->buffer_id = id;
 		info->range_start = start;

@@ -73,6 +73,7 @@ type pointerInfo struct {
 	start      gpubuf.DevicePtr
 	size       int64
 	bufferID   uint64
+	legacyIPC  bool // memory of cuMemAlloc, not of pools or of the virtual memory API
 }
 
 // driver is a loaded driver library. Calls with a context run with it current

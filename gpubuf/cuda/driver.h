@@ -103,7 +103,7 @@ typedef uint64_t gdr_result;
 // gdr_info is what the driver knows about an address.
 typedef struct {
 	uint64_t range_start, range_size, buffer_id;
-	int32_t memory_type, ordinal, managed;
+	int32_t memory_type, ordinal, managed, legacy_ipc;
 } gdr_info;
 
 // Functions with a ctx run with that context current, on whatever thread they

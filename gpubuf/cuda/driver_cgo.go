@@ -177,5 +177,6 @@ func (l library) pointer(c contextHandle, p gpubuf.DevicePtr) (pointerInfo, resu
 		start:      gpubuf.DevicePtr(i.range_start),
 		size:       int64(i.range_size),
 		bufferID:   uint64(i.buffer_id),
+		legacyIPC:  i.legacy_ipc != 0,
 	}, result(r)
 }

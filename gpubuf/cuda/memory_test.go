@@ -197,6 +197,12 @@ func TestInspectBufferID(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, ids[i.BufferID])
 			ids[i.BufferID] = true
+			for off := range gpubuf.DevicePtr(2) {
+				w, err := d.Wrap(m.Base()+off, 10)
+				require.NoError(t, err)
+				require.Equal(t, i.BufferID, w.(gpubuf.IdentifiedMemory).AllocationID())
+				require.NoError(t, w.Free())
+			}
 			require.NoError(t, m.Free())
 		}
 	})

@@ -17,6 +17,10 @@ type PointerInfo struct {
 	// BufferID names the allocation; no later one at the same address has it
 	// (CU_POINTER_ATTRIBUTE_BUFFER_ID). Caches of registrations are keyed by it.
 	BufferID uint64
+	// Legacy tells memory of cuMemAlloc from that of pools and of the virtual
+	// memory API, parts of which change hands under one address
+	// (CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE).
+	Legacy bool
 }
 
 // Inspect asks the driver about a device pointer, whoever allocated it. It
@@ -42,7 +46,7 @@ func (d *Device) inspect(op string, p gpubuf.DevicePtr) (PointerInfo, error) {
 	if why := d.notOurs(i); why != "" {
 		return PointerInfo{}, fmt.Errorf("%s: %s %#x: %s", d.name, op, uint64(p), why)
 	}
-	return PointerInfo{Base: i.start, Size: i.size, BufferID: i.bufferID}, nil
+	return PointerInfo{Base: i.start, Size: i.size, BufferID: i.bufferID, Legacy: i.legacyIPC}, nil
 }
 
 // notOurs says why an address is not plain memory of this GPU, or "".
@@ -82,7 +86,11 @@ func (d *Device) Wrap(p gpubuf.DevicePtr, n int64) (gpubuf.Memory, error) {
 	}
 	d.objects.memory.Add(1)
 	m := lent{device: d, span: d.spans.insert(p, n, false), tracked: leak.Track("cuda.Wrapped")}
-	return &wrapped{lent: m, whole: i.Base}, nil
+	w := &wrapped{lent: m, whole: i.Base}
+	if i.Legacy {
+		w.allocation = i.BufferID
+	}
+	return w, nil
 }
 
 // lent is memory that is not ours to free. Its fields never change.
@@ -104,13 +112,21 @@ func (m *lent) HostBytes() []byte { return nil }
 // wrapped is memory of the user's. Its fields never change.
 type wrapped struct {
 	lent
-	whole gpubuf.DevicePtr // where its allocation begins
+	whole      gpubuf.DevicePtr // where its allocation begins
+	allocation uint64
 }
 
 var (
 	_ gpubuf.SharedMemory = (*wrapped)(nil)
 	_ gpubuf.DMAMemory    = (*wrapped)(nil)
+
+	_ gpubuf.IdentifiedMemory = (*wrapped)(nil)
 )
+
+// AllocationID is the buffer id of memory of cuMemAlloc. Other memory has none: a
+// pool hands the same allocation out again, and an address of the virtual memory
+// API may lead elsewhere later.
+func (m *wrapped) AllocationID() uint64 { return m.allocation }
 
 // Free waits for the copies that are under way; the memory stays the user's.
 // Calling it again is an error.

@@ -14,19 +14,25 @@ func (d *Device) Wrap(p gpubuf.DevicePtr, n int64) (gpubuf.Memory, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("%s: wrap %#x (%d bytes): want at least one", d.name, uint64(p), n)
 	}
-	if err := d.space.Check("wrap", p, n); err != nil {
+	r, b, err := d.space.Find("wrap", p, n)
+	if err != nil {
 		return nil, err
 	}
-	return wrapped{base: p, size: n}, nil
+	return wrapped{base: p, size: n, twin: b, allocation: r.Seq()}, nil
 }
 
 // wrapped is a part of an allocation.
 type wrapped struct {
-	base gpubuf.DevicePtr
-	size int64
+	base       gpubuf.DevicePtr
+	size       int64
+	twin       []byte // mapped as long as the allocation exists
+	allocation uint64
 }
 
-var _ gpubuf.Memory = wrapped{}
+var (
+	_ gpubuf.TwinMemory       = wrapped{}
+	_ gpubuf.IdentifiedMemory = wrapped{}
+)
 
 // Base is the device address of the first byte.
 func (w wrapped) Base() gpubuf.DevicePtr { return w.base }
@@ -36,6 +42,12 @@ func (w wrapped) Size() int64 { return w.size }
 
 // HostBytes is nil: the host may not touch a GPU's memory.
 func (w wrapped) HostBytes() []byte { return nil }
+
+// Twin is the mapping that copies go through, for registrations.
+func (w wrapped) Twin() []byte { return w.twin }
+
+// AllocationID numbers the device's allocations.
+func (w wrapped) AllocationID() uint64 { return w.allocation }
 
 // Free frees nothing: the allocation has an owner.
 func (w wrapped) Free() error { return nil }

@@ -180,6 +180,15 @@ func (s *Space) Check(op string, addr gpubuf.DevicePtr, n int64) error {
 	return err
 }
 
+// Find returns the range that holds all n bytes from addr, n at least 1, and those
+// bytes, which may be touched only as long as somebody keeps the range.
+func (s *Space) Find(op string, addr gpubuf.DevicePtr, n int64) (*Range, []byte, error) {
+	return s.find(op, addr, n)
+}
+
+// Seq numbers the ranges of a Space, from 1.
+func (e *Range) Seq() uint64 { return e.seq }
+
 // find returns a range that holds all n bytes from addr, and those bytes. They
 // may be touched only while the range is held.
 func (s *Space) find(op string, addr gpubuf.DevicePtr, n int64) (*Range, []byte, error) {

@@ -297,6 +297,9 @@ static void attribute(int what, void *out, struct alloc *a) {
 	case 9:
 		*(int *)out = !a ? -2 : a->device;
 		break;
+	case 10:
+		*(unsigned char *)out = a && a->kind == DEVICE;
+		break;
 	case 11:
 		*(uint64_t *)out = a ? a->ptr : 0;
 		break;
