@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -39,11 +40,14 @@ func listenHook(t *testing.T, cfg Config, hook handshake.Hook) *Listener {
 	return listenOn(t, inner, cfg, hook)
 }
 
+// listenOn starts one on inner. Handshakes have time on slow machines, as those
+// of newDialer.
 func listenOn(t *testing.T, inner net.Listener, cfg Config, hook handshake.Hook) *Listener {
 	t.Helper()
 	if cfg.Domain == nil && cfg.Conn.Logger == nil {
 		cfg.Conn = quiet
 	}
+	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, patience)
 	l, err := prepare(inner, &cfg)
 	require.NoError(t, err)
 	l.hook = hook
@@ -57,7 +61,7 @@ func newDialer(t *testing.T) *dialer.Dialer { return newDialerWith(t, quiet) }
 
 func newDialerWith(t *testing.T, cfg conn.Config) *dialer.Dialer {
 	t.Helper()
-	d, err := dialer.New(&dialer.Config{Conn: cfg})
+	d, err := dialer.New(&dialer.Config{Conn: cfg, HandshakeTimeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
@@ -68,7 +72,7 @@ func dialGdrpc(t *testing.T, l *Listener) *conn.Conn { return dialFrom(t, l, qui
 
 func dialFrom(t *testing.T, l *Listener, cfg conn.Config) *conn.Conn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience) // a third is the handshake's
 	defer cancel()
 	c, err := newDialerWith(t, cfg).DialContext(ctx, l.Addr().String())
 	require.NoError(t, err)
