@@ -156,9 +156,7 @@ func TestAffinityPortDown(t *testing.T) {
 	d, dev := m.domains[0], poolOn(t, 0, "0000:98:00.0").Device()
 	require.Equal(t, "mlx5_1", d.nearest(dev).dev.Name())
 	awaitEvents := func(n uint64) {
-		for d.nics[1].events.Load() < n {
-			require.NoError(t, soon(t).Err())
-		}
+		require.Eventually(t, func() bool { return d.nics[1].events.Load() >= n }, patience, tick)
 	}
 	m.all[0]["mlx5_1"].SetPort(1, downPort())
 	awaitEvents(1)

@@ -29,10 +29,26 @@ func TestEager(t *testing.T) {
 					}
 				}
 				require.NotZero(t, client.Stats().Pushed)
-				require.Zero(t, client.Stats().Unclaimed)
 			})
 		}
 	}
+}
+
+// TestEagerClaimed: what is landed in time by its push stays with nobody.
+func TestEagerClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := newPool(t, "host")
+		client, server := memPair(t, quiet())
+		greet(t, client, server)
+		s, want := filled(t, pool, 5000, 1)
+		for range 3 * eagerDepth {
+			pushAndLand(t, client, server, s, alloc(t, pool, 5000), want)
+			synctest.Wait() // credits are back
+		}
+		time.Sleep(2 * eagerKeep)
+		require.EqualValues(t, 3*eagerDepth, client.Stats().Pushed)
+		require.Zero(t, server.Stats().Unclaimed)
+	})
 }
 
 // pushAndLand moves s by a push if one can be made.

@@ -278,7 +278,7 @@ func requireBytes(t testing.TB, want []byte, s *gpubuf.Slice) {
 
 // soon is a context for what must not take long.
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -53,10 +53,8 @@ func railsOf(c *Conn) (names []string) {
 // awaitRails waits until c has n lanes.
 func awaitRails(t *testing.T, c *Conn, n int) {
 	t.Helper()
-	for len(railsOf(c)) < n {
-		require.NoError(t, soon(t).Err())
-		require.NoError(t, c.ending.failed.get())
-	}
+	require.Eventually(t, func() bool { return len(railsOf(c)) >= n || c.ending.failed.get() != nil }, patience, tick)
+	require.NoError(t, c.ending.failed.get())
 }
 
 // TestRails: memory of a device that is near another NIC moves over that one,

@@ -306,9 +306,7 @@ func TestVerbsCQFails(t *testing.T) {
 func TestVerbsDeviceDead(t *testing.T) {
 	n := newNetwork(t, quiet())
 	n.nics[0].Kill()
-	for n.domains[0].nics[0].usable() == nil {
-		require.NoError(t, soon(t).Err())
-	}
+	require.Eventually(t, func() bool { return n.domains[0].nics[0].usable() != nil }, patience, tick)
 	_, err := n.domains[0].OpenVerbs(nil, nil)
 	require.ErrorContains(t, err, "nic1: IBV_EVENT_DEVICE_FATAL")
 }

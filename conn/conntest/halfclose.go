@@ -89,8 +89,9 @@ func testHalfCloseFullWindow(p *pair) {
 // many were.
 func (p *pair) fill(c net.Conn, seed byte) int {
 	p.Helper()
+	b := newPattern(seed).bytes(unread)
 	require.NoError(p, c.SetWriteDeadline(time.Now().Add(still)))
-	n, err := c.Write(newPattern(seed).bytes(unread))
+	n, err := c.Write(b)
 	p.requireTimeout("write", err)
 	require.Less(p, n, unread)
 	require.NoError(p, c.SetWriteDeadline(time.Time{}))

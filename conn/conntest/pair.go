@@ -15,7 +15,7 @@ import (
 
 const (
 	// patience is how long one test may take.
-	patience = 30 * time.Second
+	patience = 3 * time.Minute
 	// still is how long a call must not return for to count as blocked.
 	still = 20 * time.Millisecond
 	// unread is more than the windows between two ends hold.
