@@ -40,6 +40,7 @@ func (tt tlsTest) start(t testing.TB) (*setup, *listener.Listener, *conn.Conn, e
 		tt.lis.Conn.Logger, tt.dial.Conn.Logger = quiet, quiet
 	}
 	tt.dial.Conn.NoIPC = true // the lanes are what TLS is about
+	tt.lis.HandshakeTimeout, tt.dial.HandshakeTimeout = patience, patience
 	l, err := listener.Listen("tcp", "127.0.0.1:0", &tt.lis)
 	require.NoError(t, err)
 	d, err := dialer.New(&tt.dial)
@@ -128,14 +129,14 @@ func pathOfFirst(ctx context.Context) conn.Path {
 // any socket.
 func TestTLSBelowCiphertext(t *testing.T) {
 	ca := tlstest.NewCA(t)
-	cfg := listener.Config{TLS: ca.Server(t, tlstest.Leaf{}), Conn: conn.Config{Logger: slog.New(slog.DiscardHandler), NoIPC: true}}
+	cfg := listener.Config{TLS: ca.Server(t, tlstest.Leaf{}), Conn: conn.Config{Logger: slog.New(slog.DiscardHandler), NoIPC: true}, HandshakeTimeout: patience}
 	tap := &tap{}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	tap.Listener = inner
 	l, err := listener.New(tap, &cfg)
 	require.NoError(t, err)
-	d, err := dialer.New(&dialer.Config{TLS: ca.Client(), Conn: cfg.Conn})
+	d, err := dialer.New(&dialer.Config{TLS: ca.Client(), Conn: cfg.Conn, HandshakeTimeout: patience})
 	require.NoError(t, err)
 	s := connect(t, tapLink{l, d}, Config{Dialer: d}, Config{})
 	roundTrip(t, s, []int64{1 << 20}, conn.PathSoft)
@@ -338,7 +339,7 @@ func TestTLSEverybody(t *testing.T) {
 			require.EqualValues(t, 1, l.Stats().StockTLS)
 			call(grpc.WithTransportCredentials(insecure.NewCredentials()))
 			require.Equal(t, credentials.NoSecurity, level)
-			d, err := dialer.New(&dialer.Config{Conn: conn.Config{Logger: slog.New(slog.DiscardHandler)}})
+			d, err := dialer.New(&dialer.Config{Conn: conn.Config{Logger: slog.New(slog.DiscardHandler)}, HandshakeTimeout: patience})
 			require.NoError(t, err)
 			defer d.Close()
 			call(append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, DialOptions(WithConfig(Config{Dialer: d}))...)...)

@@ -63,10 +63,13 @@ func newPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 	return pool
 }
 
+// patience bounds every wait of the tests; no test passes by waiting it out.
+const patience = 20 * time.Second
+
 // until waits for what other goroutines bring about and nothing tells of.
 func until(t testing.TB, condition func() bool) {
 	t.Helper()
-	require.Eventually(t, condition, 10*time.Second, time.Millisecond)
+	require.Eventually(t, condition, patience, time.Millisecond)
 }
 
 // newSlice makes a slice with a content that depends on seed.
@@ -347,7 +350,7 @@ func connect(t testing.TB, l link, clientCfg, serverCfg Config, serverOpts ...gr
 
 // testContext ends with the test, and before the test binary does.
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*patience)
 	t.Cleanup(cancel)
 	return ctx
 }

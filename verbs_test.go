@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -22,6 +23,7 @@ type verbsLink struct {
 	*listener.Listener
 	dialer *dialer.Dialer
 	nics   [2]*fabric.Device // client's, server's
+	hold   sync.Mutex        // no dial begins while it is held
 }
 
 func newVerbs(t testing.TB) link { return newVerbsLink(t, conn.PathNone) }
@@ -37,16 +39,18 @@ func newVerbsLink(t testing.TB, most conn.Path) *verbsLink {
 		cfgs[i] = conn.Config{Logger: slog.New(slog.DiscardHandler), NICs: []ibverbs.Device{l.nics[i]}, MaxPath: most, NoIPC: true}
 	}
 	var err error
-	l.dialer, err = dialer.New(&dialer.Config{Conn: cfgs[0]})
+	l.dialer, err = dialer.New(&dialer.Config{Conn: cfgs[0], HandshakeTimeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.dialer.Close()) })
-	l.Listener, err = listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: cfgs[1]})
+	l.Listener, err = listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: cfgs[1], HandshakeTimeout: patience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Listener.Close()) })
 	return l
 }
 
 func (l *verbsLink) dial(ctx context.Context, _ string) (net.Conn, error) {
+	l.hold.Lock()
+	l.hold.Unlock()
 	return l.dialer.DialContext(ctx, l.Addr().String())
 }
 
@@ -105,6 +109,8 @@ func TestVerbsRedial(t *testing.T) {
 	s.impl.handle = func(ctx context.Context) error {
 		port := fabric.RoCE("10.0.0.1", "eth0")
 		port.Attr.State = ibverbs.PortDown
+		l.hold.Lock()
+		defer l.hold.Unlock()
 		l.nics[0].SetPort(1, port)
 		port.Attr.State = ibverbs.PortActive
 		l.nics[0].SetPort(1, port)

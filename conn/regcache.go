@@ -26,6 +26,7 @@ type regCache struct {
 	idle   list.List               // of *sharedReg that no region uses, least recently used first; guarded by mu
 	bytes  int64                   // of idle; guarded by mu
 	closed bool                    // guarded by mu
+	ending sync.WaitGroup          // ends of tenures that deregister; added to under mu before close
 
 	hits, misses, evictions uint64 // guarded by mu
 }
@@ -194,10 +195,14 @@ func (c *regCache) tenureEnds(s *sharedReg) {
 	c.mu.Lock()
 	idle, used := s.at != nil, s.users > 0
 	c.remove(s)
+	if idle {
+		c.ending.Add(1)
+	}
 	c.mu.Unlock()
 	switch {
 	case idle:
 		deregAll([]*sharedReg{s})
+		c.ending.Done()
 	case !used:
 		<-s.gone
 	}
@@ -243,7 +248,7 @@ func (c *regCache) stats() RegistrationStats {
 	return RegistrationStats{Hits: c.hits, Misses: c.misses, Evictions: c.evictions, Kept: c.idle.Len(), KeptBytes: c.bytes}
 }
 
-// close deregisters what is kept, and has nothing kept from now on.
+// close deregisters what is kept, waits for ends of tenures that do so, and has nothing kept from now on.
 func (c *regCache) close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -254,7 +259,9 @@ func (c *regCache) close() error {
 		all = append(all, s)
 	}
 	c.mu.Unlock()
-	return deregAll(all)
+	err := deregAll(all)
+	c.ending.Wait()
+	return err
 }
 
 // deregAll deregisters what nobody else has any more. Until that is done, the end

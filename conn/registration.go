@@ -19,9 +19,11 @@ type registrations struct {
 	most   uint64           // bytes of one MR
 	cache  regCache
 
-	mu     sync.RWMutex
-	byID   map[uint64]*registration // by gpubuf.Region.ID; guarded by mu
-	closed bool                     // guarded by mu
+	mu    sync.RWMutex
+	byID  map[uint64]*registration // by gpubuf.Region.ID; guarded by mu
+	ended chan struct{}            // closed when close has deregistered all; nil before close; guarded by mu
+
+	forgetting sync.WaitGroup // those out of the table that still have MRs; added to under mu before close
 }
 
 // registration is one region. Its fields are written, by whoever has entered it,
@@ -102,7 +104,7 @@ func (r *registrations) lookup(region *gpubuf.Region) (*registration, error) {
 func (r *registrations) reserve(id uint64) (reg *registration, mine bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if r.ended != nil {
 		return nil, false, ibverbs.ErrClosed
 	}
 	if reg := r.byID[id]; reg != nil {
@@ -262,36 +264,54 @@ func dereg(pieces []piece) error {
 	return errors.Join(errs...)
 }
 
-// forget gives up the registration of a region whose memory is about to be freed.
-// No work request names it any more: those hold references to its slices.
+// forget gives up the registration of a region whose memory is about to be freed,
+// or waits for close to do so. No work request names it any more: those hold
+// references to its slices.
 func (r *registrations) forget(id uint64) {
-	if reg := r.remove(id); reg != nil {
+	r.mu.Lock()
+	reg, ended := r.byID[id], r.ended
+	delete(r.byID, id)
+	if reg != nil {
+		r.forgetting.Add(1)
+	}
+	r.mu.Unlock()
+	switch {
+	case reg != nil:
 		r.drop(reg)
+		r.forgetting.Done()
+	case ended != nil:
+		<-ended
 	}
 }
 
-// remove takes a region out of the table, and returns what was there.
-func (r *registrations) remove(id uint64) *registration {
+// remove takes a region out of the table.
+func (r *registrations) remove(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	reg := r.byID[id]
 	delete(r.byID, id)
-	return reg
 }
 
-// close deregisters everything.
+// close deregisters everything. The PD has no MR when it returns.
 func (r *registrations) close() error {
 	r.mu.Lock()
-	all := r.byID
-	r.byID, r.closed = nil, true
+	all, ended := r.byID, r.ended
+	if ended == nil {
+		r.byID, r.ended = nil, make(chan struct{})
+		defer close(r.ended)
+	}
 	r.mu.Unlock()
+	if ended != nil {
+		<-ended
+		return nil
+	}
 	errs := []error{r.cache.close()}
 	for _, reg := range all {
 		if <-reg.ready; reg.err != nil {
 			continue
 		}
-		reg.stop()
 		errs = append(errs, r.drop(reg))
+		reg.stop() // not before: memory that is freed meanwhile waits for it
 	}
+	r.forgetting.Wait()
 	return errors.Join(errs...)
 }
