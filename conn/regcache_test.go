@@ -384,9 +384,7 @@ func TestRegCacheTenureEnds(t *testing.T) {
 		defer close(evicted)
 		w.use(t, r, 16384, 4096) // evicts the other, and is held in it
 	}()
-	for r.cache.stats().Evictions == 0 {
-		require.NoError(t, soon(t).Err())
-	}
+	require.Eventually(t, func() bool { return r.cache.stats().Evictions > 0 }, patience, tick)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -12,46 +13,59 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeregister: a Domain and the memory that it has registered end at the same
-// time, in either order: the protection domain is freed after all MRs, and memory
-// after its own.
+// TestDeregister: a Domain and memory that it has registered end at the same time,
+// in either order: the protection domain is freed after all MRs, and the memory,
+// or its tenure, ends after its own.
 func TestDeregister(t *testing.T) {
-	for name, domainFirst := range map[string]bool{"the memory first": false, "the Domain first": true} {
-		bubble(t, name, func(t *testing.T) {
-			g := &gatedDevice{Device: soft.NewDevice(nil), gate: make(chan struct{})}
-			cfg := quiet()
-			cfg.Device = g
-			d, err := NewDomain(cfg)
-			require.NoError(t, err)
-			freed := make(chan struct{}, 2)
-			pool, err := gpubuf.NewPool(gpubuf.Config{Device: tellingDevice{host.New(), freed}})
-			require.NoError(t, err)
-			s, err := pool.Alloc(context.Background(), 1000)
-			require.NoError(t, err)
-			_, err = d.soft.regions.lookup(s.Region())
-			require.NoError(t, err)
-			s.Free()
-			w := newHostWrapper(t, wrapUnit)
-			w.cfg.Tenure = gpubuf.NewTenure()
-			w.use(t, &d.soft.regions, 0, 1000)
+	for name, register := range map[string]func(*testing.T, *registrations) (end func() error){
+		"pool": registerPool, "tenure": registerTenure,
+	} {
+		for _, domainFirst := range []bool{false, true} {
+			bubble(t, fmt.Sprintf("%s, Domain first: %v", name, domainFirst), func(t *testing.T) {
+				g := &gatedDevice{Device: soft.NewDevice(nil), gate: make(chan struct{})}
+				cfg := quiet()
+				cfg.Device = g
+				d, err := NewDomain(cfg)
+				require.NoError(t, err)
+				ends := []func() error{register(t, &d.soft.regions), d.Close}
+				if domainFirst {
+					ends[0], ends[1] = ends[1], ends[0]
+				}
+				results := make(chan error, len(ends))
+				for _, end := range ends {
+					go func() { results <- end() }()
+					synctest.Wait() // it deregisters, or waits for who does
+				}
+				require.Empty(t, results)
+				close(g.gate)
+				for range ends {
+					require.NoError(t, <-results)
+				}
+			})
+		}
+	}
+}
 
-			ends := []func() error{pool.Close, func() error { w.cfg.Tenure.End(); return nil }, d.Close}
-			if domainFirst {
-				ends[0], ends[2] = ends[2], ends[0]
-			}
-			results := make(chan error, len(ends))
-			for _, end := range ends {
-				go func() { results <- end() }()
-				synctest.Wait() // it deregisters, or waits for who does
-			}
-			require.Empty(t, results)
-			require.Empty(t, freed, "memory that is registered")
-			close(g.gate)
-			for range ends {
-				require.NoError(t, <-results)
-			}
-			require.Len(t, freed, 1)
-		})
+// registerPool registers a region of a pool, which is closed in the end.
+func registerPool(t *testing.T, r *registrations) func() error {
+	pool, err := gpubuf.NewPool(gpubuf.Config{Device: host.New()})
+	require.NoError(t, err)
+	s, err := pool.Alloc(context.Background(), 1000)
+	require.NoError(t, err)
+	_, err = r.lookup(s.Region())
+	require.NoError(t, err)
+	s.Free()
+	return pool.Close
+}
+
+// registerTenure registers wrapped memory whose tenure is over in the end.
+func registerTenure(t *testing.T, r *registrations) func() error {
+	w := newHostWrapper(t, wrapUnit)
+	w.cfg.Tenure = gpubuf.NewTenure()
+	w.use(t, r, 0, 1000)
+	return func() error {
+		w.cfg.Tenure.End()
+		return nil
 	}
 }
 
@@ -98,27 +112,4 @@ type gatedMR struct {
 func (m gatedMR) Dereg() error {
 	<-m.gate
 	return m.MR.Dereg()
-}
-
-// tellingDevice is host memory that tells when it is freed.
-type tellingDevice struct {
-	*host.Device
-	freed chan struct{}
-}
-
-// Alloc implements gpubuf.Device.
-func (d tellingDevice) Alloc(size int64) (gpubuf.Memory, error) {
-	m, err := d.Device.Alloc(size)
-	return tellingMemory{m, d.freed}, err
-}
-
-type tellingMemory struct {
-	gpubuf.Memory
-	freed chan struct{}
-}
-
-// Free implements gpubuf.Memory.
-func (m tellingMemory) Free() error {
-	m.freed <- struct{}{}
-	return m.Memory.Free()
 }
