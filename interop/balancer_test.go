@@ -48,7 +48,9 @@ func TestBalancer(t *testing.T) {
 					requireStatus(t, err, overInline.code, append(overInline.parts, lostJoin)...)
 				}
 			}
-			require.NotZero(t, one.Listener.Stats().Refused.UnknownSession+two.Listener.Stats().Refused.UnknownSession)
+			require.True(t, rig.Eventually(func() bool {
+				return one.Listener.Stats().Refused.UnknownSession+two.Listener.Stats().Refused.UnknownSession > 0
+			}))
 		})
 	}
 }

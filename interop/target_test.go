@@ -110,8 +110,7 @@ func requireSoftCalls(t *testing.T, c *rig.Client, backends, failures int) map[s
 	t.Helper()
 	served := make(map[string]int)
 	ctx := rig.Context(t)
-	for i := 0; i < 20 || len(served) < backends; i++ {
-		require.Less(t, i, 2000, "%v", served)
+	for i := 0; i < 20 || len(served) < backends; i++ { // as long as ctx lasts
 		call := asks[i%len(asks)].call
 		r, err := c.Do(ctx, call)
 		if status.Code(err) == codes.Unavailable && failures > 0 {

@@ -18,6 +18,8 @@ const (
 	// elsewhere is where crowds come from. The loopback interface has all of
 	// 127.0.0.0/8, and the listener counts by source.
 	elsewhere = "127.0.0.2"
+	// crowdTime is longer than any test of a crowd takes.
+	crowdTime = time.Hour
 )
 
 // work is what the good client asks for, over the lanes.
@@ -144,7 +146,7 @@ func TestHalfHandshakes(t *testing.T) {
 		perSocket = 48 << 10
 	)
 	count := min(want, rig.RaiseFileLimit(t)-spare)
-	s := serve(t, listener.Config{HandshakeTimeout: rig.Patience})
+	s := serve(t, listener.Config{HandshakeTimeout: crowdTime})
 	client := startGood(t, rig.Dial(t, rig.GdrpcClient, s.Addr, rig.ClientConfig{}))
 	before := rig.MeasureMemory(t)
 	child := rig.Start(t, "crowd", crowdPart{Addr: s.Addr, From: elsewhere, Count: count, Say: half})
@@ -181,7 +183,7 @@ func TestHalfHandshakes(t *testing.T) {
 // come back while the crowd is there, and served once it is gone. A stock
 // client is served all the time.
 func TestHalfHandshakesFromHere(t *testing.T) {
-	s := serve(t, listener.Config{HandshakeTimeout: rig.Patience, MaxHandshakes: 64})
+	s := serve(t, listener.Config{HandshakeTimeout: crowdTime, MaxHandshakes: 64})
 	child := rig.Start(t, "crowd", crowdPart{Addr: s.Addr, From: "127.0.0.1", Count: 40, Say: half[:1]})
 	var opened int
 	child.Hear(t, &opened)

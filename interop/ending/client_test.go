@@ -22,7 +22,7 @@ func TestIdleTimeout(t *testing.T) {
 	f := startReply(t, s, grpc.WithIdleTimeout(20*time.Millisecond))
 	requireState(t, f.client, connectivity.Idle)
 	f.requireLands(t)
-	require.True(t, rig.Eventually(func() bool { return s.Pool.Stats().Used == 0 }))
+	requireUnused(t, s.Pool)
 	requireServes(t, f.client)
 }
 
@@ -46,7 +46,7 @@ func TestCloseReply(t *testing.T) {
 	f := startReply(t, s)
 	require.NoError(t, f.client.Close())
 	f.requireLands(t)
-	require.True(t, rig.Eventually(func() bool { return s.Pool.Stats().Used == 0 }))
+	requireUnused(t, s.Pool)
 }
 
 // TestCloseLanding: ClientConn.Close ends a call whose handler has not landed
@@ -89,7 +89,7 @@ func TestCloseUnderLoad(t *testing.T) {
 // they have, and the connection goes on. A server whose reply crosses with the
 // cancellation does not hear of that: the reply's lease ends it.
 func TestCancelUnderLoad(t *testing.T) {
-	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{Gdrpc: gdrpc.Config{ReplyLease: time.Second}})
+	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{Gdrpc: gdrpc.Config{ReplyLease: rig.Patience / 4}})
 	c := rig.Dial(t, rig.GdrpcClient, s.Addr, rig.ClientConfig{})
 	requireServes(t, c)
 	base := rig.Measure(t, c.Pool, s.Pool)

@@ -66,14 +66,14 @@ type kind struct {
 	worst atomic.Int64 // duration of the slowest
 }
 
-// run starts n callers, which call f until the end.
+// run starts n callers, which call f until the end, and once at least.
 func (l *load) run(n int, name string, end time.Time, f func(context.Context, int) error) {
 	k := &kind{name: name}
 	l.kinds = append(l.kinds, k)
 	for i := range n {
 		l.tasks.Go(func() {
-			for ; time.Now().Before(end); i += n {
-				ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
+			for first := i; i == first || time.Now().Before(end); i += n {
+				ctx, cancel := context.WithTimeout(context.Background(), 6*rig.Patience)
 				start := time.Now()
 				err := f(ctx, i)
 				cancel()

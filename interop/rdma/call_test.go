@@ -22,10 +22,10 @@ func connect(t testing.TB, n rig.NIC, most conn.Path) *rig.Client {
 	cfg := conn.Config{NICs: []ibverbs.Device{n.Device}, MaxPath: most, NoIPC: true, Logger: rig.Quiet()}
 	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{
 		Address:  net.JoinHostPort(n.Address, "0"),
-		Listener: listener.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience},
+		Listener: listener.Config{Conn: cfg, HandshakeTimeout: rig.Patience},
 	})
 	return rig.Dial(t, rig.GdrpcClient, s.Addr, rig.ClientConfig{
-		Dialer: dialer.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience},
+		Dialer: dialer.Config{Conn: cfg, HandshakeTimeout: rig.Patience},
 	})
 }
 

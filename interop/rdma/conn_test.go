@@ -22,10 +22,10 @@ func TestConn(t *testing.T) {
 // verbsPair is a connection over queue pairs of n.
 func verbsPair(t testing.TB, n rig.NIC) (client, server net.Conn) {
 	cfg := conn.Config{NICs: []ibverbs.Device{n.Device}, Logger: rig.Quiet()}
-	l, err := listener.Listen("tcp", net.JoinHostPort(n.Address, "0"), &listener.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience})
+	l, err := listener.Listen("tcp", net.JoinHostPort(n.Address, "0"), &listener.Config{Conn: cfg, HandshakeTimeout: rig.Patience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	d := rig.NewDialer(t, dialer.Config{Conn: cfg, HandshakeTimeout: rig.NICPatience})
+	d := rig.NewDialer(t, dialer.Config{Conn: cfg, HandshakeTimeout: rig.Patience})
 	client, err = d.DialContext(rig.Context(t), l.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { client.Close() })

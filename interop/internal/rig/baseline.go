@@ -95,5 +95,5 @@ func Sockets() (n int) {
 	return n
 }
 
-// deadline is when patience ends.
-func deadline() time.Time { return time.Now().Add(Patience) }
+// deadline is when a process is late with what it has to say.
+func deadline() time.Time { return time.Now().Add(3 * Patience) }

@@ -74,8 +74,7 @@ func Dial(t testing.TB, kind ClientKind, target string, cfg ClientConfig) *Clien
 	cfg.Dialer.Conn.NoIPC = cfg.Dialer.Conn.NoIPC || kind != MemoryClient
 	if kind == GdrpcClient || kind == MemoryClient {
 		if c.path = useNIC(t, &cfg.Dialer.Conn); c.path != conn.PathNone {
-			// Servers that are killed again and again are no reason to leave the NIC.
-			cfg.Dialer.HandshakeTimeout, cfg.Dialer.PlainTTL = NICPatience, -1
+			cfg.Dialer.PlainTTL = -1 // servers that are killed again and again are no reason to leave the NIC
 		}
 	}
 	cfg.Dialer.NoShared = cfg.Dialer.NoShared || kind == PlainClient
@@ -106,6 +105,7 @@ func NewDialer(t testing.TB, cfg dialer.Config) *dialer.Dialer {
 	if cfg.Conn.Logger == nil && cfg.Domain == nil {
 		cfg.Conn.Logger = Quiet()
 	}
+	setDefault(&cfg.HandshakeTimeout, Patience)
 	d, err := dialer.New(&cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })

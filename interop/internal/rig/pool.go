@@ -12,13 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Patience is how long something may take that nothing is wrong with.
+// Patience is how long something may take that nothing is wrong with. Handshakes
+// have it too: one that takes longer than it may goes on over TCP, or in plain.
 const Patience = 20 * time.Second
-
-// NICPatience is how long a handshake may take over an RDMA device. Queue pairs
-// of an emulated one take seconds on a busy machine; past it a connection goes
-// on over TCP.
-const NICPatience = 20 * time.Second
 
 // NewPool makes a pool of an emulated GPU. It must be empty when the test ends.
 func NewPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/gdrpc/gdrpc"
-	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/internal/testpb"
 	"github.com/gdrpc/gdrpc/listener"
@@ -85,9 +84,10 @@ func Serve(t testing.TB, kind ServerKind, cfg ServerConfig) *Server {
 	}
 	s := &Server{Kind: kind, Addr: inner.Addr().String(), served: make(chan error, 1)}
 	lis := inner
-	if kind == GdrpcServer && cfg.Listener.Domain == nil && useNIC(t, &cfg.Listener.Conn) != conn.PathNone {
-		cfg.Listener.HandshakeTimeout = NICPatience
+	if kind == GdrpcServer && cfg.Listener.Domain == nil {
+		useNIC(t, &cfg.Listener.Conn)
 	}
+	setDefault(&cfg.Listener.HandshakeTimeout, Patience)
 	if kind == GdrpcServer || kind == StockOnListener {
 		if cfg.Listener.Conn.Logger == nil && cfg.Listener.Domain == nil {
 			cfg.Listener.Conn.Logger = Quiet()
