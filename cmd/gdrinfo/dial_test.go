@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/ibverbs"
@@ -31,7 +32,7 @@ func serve(t *testing.T, l net.Listener) string {
 
 func gdrpcServer(t *testing.T, cfg listener.Config) string {
 	t.Helper()
-	cfg.Conn = conn.Config{Logger: slog.New(slog.DiscardHandler)}
+	cfg.Conn.Logger, cfg.HandshakeTimeout = slog.New(slog.DiscardHandler), 20*time.Second
 	l, err := listener.Listen("tcp", "127.0.0.1:0", &cfg)
 	require.NoError(t, err)
 	return serve(t, l)
@@ -88,9 +89,7 @@ func TestServerVerbs(t *testing.T) {
 	nic := func(name, addr string) []ibverbs.Device {
 		return []ibverbs.Device{f.NewDevice(fabric.Config{Name: name, Ports: []fabric.Port{fabric.RoCE(addr, "eth0")}})}
 	}
-	l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: conn.Config{NICs: nic("mlx5_1", "10.0.0.2"), Logger: slog.New(slog.DiscardHandler)}})
-	require.NoError(t, err)
-	addr := serve(t, l)
+	addr := gdrpcServer(t, listener.Config{Conn: conn.Config{NICs: nic("mlx5_1", "10.0.0.2")}})
 	s := noRDMA()
 	s.verbs = func() ([]ibverbs.Device, error) { return nic("mlx5_0", "10.0.0.1"), nil }
 	code, stdout, stderr := run(t, s, nil, addr)
@@ -101,9 +100,7 @@ func TestServerVerbs(t *testing.T) {
 
 // TestServerNoIPC: without shared memory the next best path, and why.
 func TestServerNoIPC(t *testing.T) {
-	l, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: conn.Config{Logger: slog.New(slog.DiscardHandler), NoIPC: true}})
-	require.NoError(t, err)
-	code, a := asked(t, nil, serve(t, l))
+	code, a := asked(t, nil, gdrpcServer(t, listener.Config{Conn: conn.Config{NoIPC: true}}))
 	require.Equal(t, exitOK, code)
 	require.Equal(t, "soft", a.Path)
 	require.Equal(t, "switched off on the peer's side, or unknown there", a.NoIPC)
@@ -143,8 +140,11 @@ func TestServerStock(t *testing.T) {
 
 func TestServerDead(t *testing.T) {
 	l := tcp(t)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	addr := c.LocalAddr().String() // nobody listens there, nor can
 	code, a := asked(t, nil, addr)
 	require.Equal(t, exitUnreachable, code)
 	require.Equal(t, answer{Version: 1, Address: addr, Error: a.Error}, a)
@@ -160,7 +160,7 @@ func TestServerDead(t *testing.T) {
 func TestServerSilent(t *testing.T) {
 	l := tcp(t) // the kernel completes connections that nobody accepts
 	defer l.Close()
-	code, a := asked(t, nil, "-timeout", "600ms", l.Addr().String())
+	code, a := asked(t, nil, "-timeout", "5s", l.Addr().String())
 	require.Equal(t, exitPlain, code)
 	require.Equal(t, "plain", a.Mode)
 	require.NotEmpty(t, a.Reason)

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func run(t *testing.T, s sources, trust *tls.Config, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
+	args = append([]string{"-timeout", "60s"}, args...) // a third is a handshake's; one that follows counts
 	code = command(t.Context(), args, &out, &errs, s, trust)
 	return code, out.String(), errs.String()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -33,19 +34,23 @@ func newClient(ctx context.Context, to addresses, device string) (*client, error
 		return nil, err
 	}
 	c := &client{mem: mem, tcpAddr: to.TCP, hostAddr: to.Host, deviceAddr: to.Device, sharedAddr: to.Shared, pipeAddr: to.Pipe, closers: []func(){func() { mem.close() }}}
-	lanes, err := dialer.New(&dialer.Config{Conn: conn.Config{NoIPC: true}})
+	lanes, err := c.dialer(dialer.Config{Conn: conn.Config{NoIPC: true}})
 	if err != nil {
 		c.close()
 		return nil, err
 	}
-	c.closers = append(c.closers, func() { lanes.Close() })
+	shared, err := c.dialer(dialer.Config{})
+	if err != nil {
+		c.close()
+		return nil, err
+	}
 	for _, d := range []struct {
 		client *perfpb.PerfClient
 		addr   string
 		opts   []grpc.DialOption
 	}{
 		{&c.host, to.Host, gdrpcOptions(gdrpc.Config{Pool: mem.host, Dialer: lanes})},
-		{&c.shared, to.Host, gdrpcOptions(gdrpc.Config{Pool: mem.host})},
+		{&c.shared, to.Host, gdrpcOptions(gdrpc.Config{Pool: mem.host, Dialer: shared})},
 		{&c.emu, to.Emu, gdrpcOptions(gdrpc.Config{Pool: mem.emu, Dialer: lanes})},
 		{&c.plain, to.Plain, gdrpcOptions(gdrpc.Config{Pool: mem.host})},
 		{&c.stock, to.Stock, stockOptions()},
@@ -71,14 +76,27 @@ func gdrpcOptions(cfg gdrpc.Config) []grpc.DialOption {
 	return append(opts, gdrpc.DialOptions(gdrpc.WithConfig(cfg))...)
 }
 
+// handshakeTimeout leaves time for handshakes on busy machines: past it a
+// connection is measured that is not of the kind that it should be.
+const handshakeTimeout = 20 * time.Second
+
+// dialer makes a dialer that is closed with the client.
+func (c *client) dialer(cfg dialer.Config) (*dialer.Dialer, error) {
+	cfg.HandshakeTimeout = handshakeTimeout
+	d, err := dialer.New(&cfg)
+	if err == nil {
+		c.closers = append(c.closers, func() { d.Close() })
+	}
+	return d, err
+}
+
 // dialWith makes a connection with a dialer of its own, whose attachments land in
 // pool, and uses it once.
 func (c *client) dialWith(ctx context.Context, addr string, pool *gpubuf.Pool, cfg dialer.Config) (perfpb.PerfClient, error) {
-	d, err := dialer.New(&cfg)
+	d, err := c.dialer(cfg)
 	if err != nil {
 		return nil, err
 	}
-	c.closers = append(c.closers, func() { d.Close() })
 	cc, err := grpc.NewClient(addr, gdrpcOptions(gdrpc.Config{Pool: pool, Dialer: d})...)
 	if err != nil {
 		return nil, err

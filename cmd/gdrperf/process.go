@@ -74,7 +74,7 @@ func withAddresses(stdout io.Reader, f func(addresses) error) error {
 // end ends the server process and waits for it, for a bounded time.
 func end(cmd *exec.Cmd, stdin io.Closer) error {
 	stdin.Close()
-	kill := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() })
+	kill := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("server process: %w", err)

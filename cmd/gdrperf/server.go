@@ -159,7 +159,9 @@ func newServer(impl *server, pool *gpubuf.Pool) *gdrpc.Server {
 	return srv
 }
 
-func listen(network, addr string) (net.Listener, error) { return listener.Listen(network, addr, nil) }
+func listen(network, addr string) (net.Listener, error) {
+	return listener.Listen(network, addr, &listener.Config{HandshakeTimeout: handshakeTimeout})
+}
 
 // serve starts one server on a free port.
 func (s *servers) serve(srv interface {

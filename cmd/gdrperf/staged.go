@@ -92,5 +92,5 @@ func (c *client) stagedClient(ctx context.Context, s staging, joins int) (perfpb
 
 // listenerConfig is that of the server in the device's memory.
 func (s staging) listenerConfig() *listener.Config {
-	return &listener.Config{MaxBulkJoins: s.Joins, Conn: s.conn()}
+	return &listener.Config{MaxBulkJoins: s.Joins, Conn: s.conn(), HandshakeTimeout: handshakeTimeout}
 }
