@@ -15,10 +15,11 @@ import (
 
 const (
 	// ipcConnectBound is how long a Conn waits for its Unix socket.
-	ipcConnectBound = 3 * time.Second
+	ipcConnectBound = 5 * time.Second
 	// ipcPatience is how long a landing waits for memory that its descriptor
-	// names and that is on its way on the Unix socket.
-	ipcPatience = time.Second
+	// names and that is on its way on the Unix socket. If the socket ends or
+	// cannot be had, it ends at once.
+	ipcPatience = 5 * time.Second
 )
 
 var errNoIPC = errors.New("switched off here (Config.NoIPC, MaxPath or Require)")
@@ -52,6 +53,8 @@ type ipcLink struct {
 	standing int                   // imports that have not ended; guarded by mu
 	mapped   int64                 // their bytes; guarded by mu
 
+	patience time.Duration // ipcPatience; less in tests
+
 	invite *Invite            // on the server's side
 	timer  *time.Timer        // ends the wait for the socket; guarded by mu
 	cancel context.CancelFunc // ends the dial; nil on the server's side
@@ -62,7 +65,7 @@ type ipcLink struct {
 // start begins to connect. Nothing waits for it but landings whose descriptors
 // name shared memory.
 func (k *ipcLink) start(c *Conn, s Setup) {
-	k.c, k.changed, k.gone = c, make(chan struct{}), make(chan struct{})
+	k.c, k.changed, k.gone, k.patience = c, make(chan struct{}), make(chan struct{}), ipcPatience
 	switch {
 	case s.Invite != nil:
 		k.invite = s.Invite

@@ -219,7 +219,7 @@ func (k *ipcLink) closeBoard() {
 var errRegionLate = fmt.Errorf("the region has not come on the Unix socket within %v", ipcPatience)
 
 // hold takes the import that a place names, which may be on its way, for
-// reading until release. It waits no longer than ipcPatience, for ctx, and for
+// reading until release. It waits no longer than patience, for ctx, and for
 // end.
 func (k *ipcLink) hold(ctx context.Context, id uint64, end <-chan struct{}) (*ipcImport, error) {
 	var late <-chan time.Time
@@ -237,7 +237,7 @@ func (k *ipcLink) hold(ctx context.Context, id uint64, end <-chan struct{}) (*ip
 			return nil, why
 		}
 		if late == nil {
-			timer := time.NewTimer(ipcPatience)
+			timer := time.NewTimer(k.patience)
 			defer timer.Stop()
 			late = timer.C
 		}

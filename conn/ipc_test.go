@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/stretchr/testify/require"
@@ -253,6 +254,7 @@ func TestIPCLate(t *testing.T) {
 	defer o.Withdraw()
 	p := client.Place(o)
 	p.Region = 1 << 40
+	server.ipc.patience = 20 * time.Millisecond
 	d := alloc(t, pool, 100_000)
 	l := server.LandFrom(o.Token(), o.Flags(), p, d)
 	require.NoError(t, l.Wait(soon(t)))
@@ -312,7 +314,7 @@ func TestIPCPending(t *testing.T) {
 	require.Equal(t, PathSoft, l.Path())
 	o.Withdraw()
 	err = server.AwaitIPC(soon(t))
-	require.ErrorContains(t, err, "has not come to the Unix socket for 3s")
+	require.ErrorContains(t, err, "has not come to the Unix socket for 5s")
 	require.Eventually(t, func() bool { _, stands := d.ipc.find(setups[1].Invite.key.ID); return !stands }, patience, tick)
 }
 
