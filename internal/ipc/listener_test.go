@@ -55,7 +55,7 @@ func TestQueueFull(t *testing.T) {
 	k := NewKey()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	name := "gdrpc-test-" + t.Name()
+	name := ownName()
 	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + name}))
 	require.NoError(t, unix.Listen(fd, 0))
 	f := os.NewFile(uintptr(fd), name)

@@ -2,12 +2,12 @@ package ipc
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +25,10 @@ func soon(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// ownName is an abstract name that no other process of this machine has, such as
+// one that runs the same tests.
+func ownName() string { return "gdrpc-test-" + rand.Text() }
 
 // serve listens for one key. What has proved it comes out of the channel.
 func serve(t testing.TB, k Key) (*Listener, <-chan *Socket) {
@@ -91,7 +95,7 @@ func TestProofRefused(t *testing.T) {
 func TestProofServer(t *testing.T) {
 	k, wrong := NewKey(), NewKey()
 	wrong.ID = k.ID
-	name := "gdrpc-test-" + strings.ReplaceAll(t.Name(), "/", "-")
+	name := ownName()
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: "@" + name})
 	require.NoError(t, err)
 	defer ln.Close()
@@ -118,12 +122,13 @@ func TestProofServer(t *testing.T) {
 
 // TestProofBound: Dial ends with its context where nobody answers.
 func TestProofBound(t *testing.T) {
-	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: "@gdrpc-test-silent"})
+	name := ownName()
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: "@" + name})
 	require.NoError(t, err)
 	defer ln.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(time.Millisecond, cancel)
-	_, err = Dial(ctx, "gdrpc-test-silent", NewKey())
+	_, err = Dial(ctx, name, NewKey())
 	require.ErrorIs(t, err, context.Canceled)
 }
 
