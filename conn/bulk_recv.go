@@ -19,7 +19,7 @@ import (
 // lane, landing_want.go the landings whose source is not ready.
 type bulkRecv struct {
 	c      *Conn
-	rails  []*rail
+	rails  []*rail    // guarded by mu after New
 	events events.Set // of destinations that are not ready
 
 	// mu covers posting receives and queueing their Request, so that on each
@@ -34,7 +34,8 @@ type bulkRecv struct {
 	lastID  uint32                // guarded by mu
 	dead    error                 // why the lanes are gone; guarded by mu
 
-	progress uint64 // completions and copies so far; guarded by mu
+	progress uint64            // completions and copies so far; guarded by mu
+	gone     map[string]uint64 // payload bytes of lost lanes, by NIC; guarded by mu
 }
 
 func newBulkRecv(c *Conn, lanes []*Lane) *bulkRecv {
@@ -128,6 +129,11 @@ func (b *bulkRecv) pump() {
 	for at := 0; at < len(b.waiting) && b.dead == nil; {
 		l := b.waiting[at]
 		r := b.roomiest(l)
+		if r == nil {
+			b.waiting = append(b.waiting[:at], b.waiting[at+1:]...)
+			b.rehome(l)
+			continue
+		}
 		n := b.grant(l, r)
 		switch {
 		case n == 0 && l.nic != nil && len(b.rails) > 1:
@@ -144,11 +150,11 @@ func (b *bulkRecv) pump() {
 			b.stop(l, fmt.Errorf("landing %d bytes on %s: %w", l.size, l.dst.Device().Name(), err))
 			continue
 		case err != nil:
-			b.c.bulkLost(fmt.Errorf("bulk lane %d: posting receives: %w", r.index, err))
+			b.c.laneLost(r.l, fmt.Errorf("bulk lane %d: posting receives: %w", r.index, err))
 			return
 		}
 		b.waiting = append(b.waiting[:at], b.waiting[at+1:]...)
-		if l.next < l.size {
+		if len(l.todo) > 0 {
 			b.waiting = append(b.waiting, l)
 		}
 	}
@@ -171,7 +177,7 @@ func (b *bulkRecv) resume() {
 }
 
 // roomiest returns the lane with the most room for l among those that may bring
-// its bytes. mu is held.
+// its bytes; nil if all of them were lost. mu is held.
 func (b *bulkRecv) roomiest(l *Landing) *rail {
 	var best *rail
 	for _, r := range b.rails {
@@ -195,7 +201,7 @@ func (b *bulkRecv) grant(l *Landing, r *rail) int64 {
 		turn = min(turn, 2*chunk)
 	}
 	room := r.room(l)
-	left := l.size - l.next
+	left := l.todo[0].n
 	if room < min(left, turn) {
 		return 0
 	}
@@ -211,7 +217,7 @@ func (b *bulkRecv) grant(l *Landing, r *rail) int64 {
 // had. mu is held.
 func (b *bulkRecv) ask(l *Landing, r *rail, n int64) error {
 	var blocks []*gpubuf.Slice
-	q := layout(l.next, n, l.chunk)
+	q := layout(l.todo[0].off, n, l.chunk)
 	if l.staged {
 		var err error
 		if blocks, err = r.stager.take(l.dst.Device(), int(q.count)); err != nil {
@@ -229,10 +235,12 @@ func (b *bulkRecv) ask(l *Landing, r *rail, n int64) error {
 		}
 		if err := b.post(r, s); err != nil {
 			r.putAll(blocks[min(int(i), len(blocks)):])
+			l.take(int64(i) * int64(q.chunk)) // what is posted is lost with the lane
 			return err
 		}
 	}
-	l.next += int64(q.bytes())
+	l.take(int64(q.bytes()))
+	l.wrote = l.wrote || !l.staged && l.nic != nil
 	l.watch(b.c.d.cfg.LandingTimeout)
 	r.asked(int64(q.bytes()))
 	b.c.control.send(frame{typ: frameRequest, rail: r.index, id: b.lastID, token: l.token, request: q})
@@ -260,7 +268,7 @@ func (b *bulkRecv) post(r *rail, s recvSlot) error {
 // complete takes one receive completion of a lane.
 func (b *bulkRecv) complete(r *rail, wc *ibverbs.WC) {
 	if wc.Status != ibverbs.WCSuccess {
-		b.c.bulkLost(r.l.failure(wc))
+		b.c.laneLost(r.l, r.l.failure(wc))
 		return
 	}
 	b.mu.Lock()
@@ -287,8 +295,8 @@ func (b *bulkRecv) complete(r *rail, wc *ibverbs.WC) {
 			b.pump()
 			return
 		}
-	case s.landing.nic != nil && s.landing.landed+int64(s.n) == s.landing.size:
-		err = b.flush(s.landing)
+	default:
+		err = b.flushLast(&s)
 	}
 	b.consume(r, &s, err)
 	b.pump()
@@ -310,9 +318,13 @@ func (b *bulkRecv) unstage(r *rail, s *recvSlot) error {
 	return err
 }
 
-// flush has the last message to device memory seen there. It gives mu up as unstage
-// does.
-func (b *bulkRecv) flush(l *Landing) error {
+// flushLast has what a NIC wrote to device memory seen there, if s is the last of
+// its landing. It gives mu up meanwhile.
+func (b *bulkRecv) flushLast(s *recvSlot) error {
+	l := s.landing
+	if l.ended || !l.wrote || l.landed+int64(s.n) != l.size {
+		return nil
+	}
 	b.mu.Unlock()
 	defer b.mu.Lock()
 	return flushWrites(l.dst.Device())
@@ -321,6 +333,9 @@ func (b *bulkRecv) flush(l *Landing) error {
 // unstaged takes a chunk whose copy has ended. mu is held.
 func (b *bulkRecv) unstaged(r *rail, u *unstaging, err error) {
 	b.progress++
+	if err == nil {
+		err = b.flushLast(&u.recvSlot)
+	}
 	b.consume(r, &u.recvSlot, err)
 	b.pump()
 }

@@ -267,7 +267,7 @@ func (b *bulkSend) post(s *serving, slot sendSlot, sge ibverbs.SGE, status bulkS
 	b.slots[i] = slot
 	if err := b.l.postSend(uint64(i), sge, ibverbs.WRSendWithImm, bulkImm(s.id, status)); err != nil {
 		b.finish(i)
-		b.c.bulkLost(fmt.Errorf("bulk lane: %w", err))
+		b.c.laneLost(b.l, fmt.Errorf("bulk lane: %w", err))
 	}
 	b.c.stats.bytesServed.Add(uint64(sge.Length))
 	if slot.offer != nil {
@@ -295,7 +295,7 @@ func (b *bulkSend) finish(i int) {
 // complete takes one send completion of the lane.
 func (b *bulkSend) complete(wc *ibverbs.WC) {
 	if wc.Status != ibverbs.WCSuccess {
-		b.c.bulkLost(b.l.failure(wc))
+		b.c.laneLost(b.l, b.l.failure(wc))
 		return
 	}
 	b.c.stats.sends.Add(1)
@@ -305,12 +305,18 @@ func (b *bulkSend) complete(wc *ibverbs.WC) {
 	b.mu.Unlock()
 }
 
-// close gives back what copies and outstanding sends held. The lane's queue pair
-// is destroyed, so nothing reads any source once the copies have ended.
-func (b *bulkSend) close() {
+// stopServing has nothing sent any more. Requests are ignored from now on.
+func (b *bulkSend) stopServing() {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.dead, b.queue, b.promised = true, nil, 0
-	b.mu.Unlock()
+}
+
+// close gives back what copies and outstanding sends held. The lane's queue pair
+// is destroyed, so nothing reads any source once the copies have ended. It may be
+// called again.
+func (b *bulkSend) close() {
+	b.stopServing()
 	b.copies.close()
 	b.mu.Lock()
 	defer b.mu.Unlock()

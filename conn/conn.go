@@ -37,6 +37,7 @@ type Conn struct {
 	send    []*bulkSend // by rail, those of the handshake
 	more    moreRails   // of ModeVerbs; its own guard
 	rails   bool        // both sides open further bulk lanes
+	outlive bool        // and go on without one that is lost
 	eager   *eager      // nil if the peer has none
 	lanes   []*Lane     // control, then the others
 	offers  offers
@@ -98,6 +99,9 @@ type Setup struct {
 	NoIPC  string
 	// Rails is set if both sides open further bulk lanes in ModeVerbs.
 	Rails bool
+	// LostRails is set if both sides go on without a further bulk lane that is
+	// lost.
+	LostRails bool
 	// FirstRead, if set, is called once with the first bytes that the
 	// stream delivers, before Read returns them. It must not block.
 	FirstRead func(b []byte)
@@ -134,9 +138,10 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	c := &Conn{
 		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
 		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc, rails: s.Rails && s.Mode == ModeVerbs,
-		offers: offers{limit: d.cfg.MaxOffers},
-		pinned: pinnedKeeper{d: d},
-		ending: newEndings(),
+		outlive: s.LostRails && s.Rails && s.Mode == ModeVerbs,
+		offers:  offers{limit: d.cfg.MaxOffers},
+		pinned:  pinnedKeeper{d: d},
+		ending:  newEndings(),
 	}
 	if s.Mode == ModeVerbs {
 		c.bootstrap, c.ending.lost = bootstrap{sock: s.Socket, watched: make(chan struct{})}, s.Lost
@@ -268,6 +273,11 @@ func (c *Conn) handle(f *frame) error {
 			return c.more.opened(f)
 		}
 		return c.more.ready(f)
+	case frameBulkLost:
+		if !c.outlive {
+			return errors.New("a bulk lane is lost, which was not agreed on")
+		}
+		return c.more.told(f.rail)
 	case frameConnEnd:
 		c.peerEnded(errPeerEnded)
 	}

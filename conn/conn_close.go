@@ -130,7 +130,8 @@ var ErrLanesLost = errors.New("the lanes are gone")
 // bulkLost is told of a dead bulk lane. It costs the landings and offers; the
 // stream goes on. It does not block and may be called under any lock.
 //
-// In mode verbs it resets the Conn: its lanes share a NIC, and a connection made
+// In mode verbs it resets the Conn: the lanes of its first NIC have its stream too
+// (rail_lost.go has the others), and a connection made
 // anew has the next best of everything.
 func (c *Conn) bulkLost(err error) {
 	if c.mode == ModeVerbs && c.ending.peer.get() == nil && c.ending.closed.get() == nil && !c.streamEnded() {

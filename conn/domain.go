@@ -34,6 +34,7 @@ type Domain struct {
 	nics   []*nic        // what mode verbs runs on; those of Config.NICs that could be opened
 	noNICs error         // why nics is empty; nil if it is not
 	near   affinity      // of memory to nics
+	rails  railBackOff   // which further bulk lanes failed
 	host   gpubuf.Device // of blocks
 	blocks *gpubuf.Pool  // host memory: staging blocks, lanes' own blocks
 	pinned pinnedPools   // staging blocks for devices that copy in the background

@@ -35,6 +35,7 @@ const (
 	frameEagerCredit frameType = 11
 	frameSumRequest  frameType = 12
 	frameSum         frameType = 13
+	frameBulkLost    frameType = 14
 )
 
 // frame is one control frame. Which fields count depends on the type.
@@ -42,7 +43,7 @@ type frame struct {
 	typ     frameType
 	flags   uint8
 	credit  uint32
-	rail    uint8      // Request, Abort, BulkOpen, BulkReady: index of the bulk lane
+	rail    uint8      // Request, Abort, BulkOpen, BulkReady, BulkLost: index of the bulk lane
 	id      uint32     // Request, Abort: 24 bits; EagerCredit: blocks; Sum: the sum
 	token   Token      // Request, Release, Want, Ready, SumRequest, Sum
 	status  bulkStatus // Ready, Sum, BulkReady
@@ -78,6 +79,8 @@ func (f *frame) encode(b []byte) int {
 		body = f.port.append(append(body, f.rail))
 	case frameBulkReady:
 		body = f.port.append(append(body, f.rail, byte(f.status)))
+	case frameBulkLost:
+		body = append(body, f.rail)
 	case frameConnEnd:
 		body = append(body, f.reason)
 	case frameEagerCredit:
@@ -131,7 +134,7 @@ func (t frameType) bodySize() (size int, known bool) {
 		return 1 + railPortSize, true
 	case frameBulkReady:
 		return 2 + railPortSize, true
-	case frameConnEnd:
+	case frameConnEnd, frameBulkLost:
 		return 1, true
 	}
 	return 0, false
@@ -160,6 +163,8 @@ func (f *frame) decodeBody(b []byte) {
 		f.rail, f.port = b[0], parseRailPort(b[1:])
 	case frameBulkReady:
 		f.rail, f.status, f.port = b[0], bulkStatus(b[1]), parseRailPort(b[2:])
+	case frameBulkLost:
+		f.rail = b[0]
 	case frameConnEnd:
 		f.reason = b[0]
 	case frameEagerCredit:

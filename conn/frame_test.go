@@ -27,6 +27,7 @@ var goldenFrames = []struct {
 	{"Sum", frame{typ: frameSum, token: Token{9}, status: bulkFailed, id: 0xe3069283}, "0d00001500000000" + "09000000000000000000000000000000" + "03" + "e3069283"},
 	{"BulkOpen", frame{typ: frameBulkOpen, rail: 3, port: goldenPort}, "0800002100000000" + "03" + goldenPortHex},
 	{"BulkReady", frame{typ: frameBulkReady, rail: 3, status: bulkFailed, port: goldenPort}, "0900002200000000" + "0303" + goldenPortHex},
+	{"BulkLost", frame{typ: frameBulkLost, rail: 3}, "0e00000100000000" + "03"},
 	{"ConnEnd", frame{typ: frameConnEnd, reason: 1}, "0a00000100000000" + "01"},
 }
 

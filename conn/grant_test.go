@@ -16,7 +16,7 @@ func TestGrant(t *testing.T) {
 			for _, quota := range []int{0, 2, 8} { // staging blocks; 0: not staged
 				for _, size := range sizes {
 					t.Run(fmt.Sprintf("%d of %d, depth %d, quota %d", size, chunk, depth, quota), func(t *testing.T) {
-						grantAll(t, &rail{depth: depth, stager: stager{quota: quota}}, quota, &Landing{size: size, chunk: chunk, staged: quota > 0})
+						grantAll(t, &rail{depth: depth, stager: stager{quota: quota}}, quota, &Landing{size: size, todo: []span{{0, size}}, chunk: chunk, staged: quota > 0})
 					})
 				}
 			}
@@ -26,18 +26,20 @@ func TestGrant(t *testing.T) {
 
 func grantAll(t *testing.T, r *rail, quota int, l *Landing) {
 	b := new(bulkRecv)
-	for l.next < l.size {
+	var next int64
+	for len(l.todo) > 0 {
 		n := b.grant(l, r)
-		require.Positive(t, n, "at %d", l.next)
-		q := layout(l.next, n, l.chunk)
+		require.Positive(t, n, "at %d", next)
+		q := layout(l.todo[0].off, n, l.chunk)
 		require.LessOrEqual(t, q.count, r.depth)
 		if quota > 0 {
 			require.LessOrEqual(t, int(q.count), quota)
 		}
 		for i := range q.count {
-			require.Greater(t, q.length(i), uint32(256), "message %d of the turn at %d", i, l.next)
+			require.Greater(t, q.length(i), uint32(256), "message %d of the turn at %d", i, next)
 		}
-		l.next += n
+		l.take(n)
+		next += n
 	}
-	require.Equal(t, l.size, l.next)
+	require.Equal(t, l.size, next)
 }

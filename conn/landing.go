@@ -16,18 +16,22 @@ type Landing struct {
 	token  Token
 	dst    *gpubuf.Slice // own reference, freed when consumed
 	size   int64
+	source bool  // the sender reads the source without staging blocks
+	place  Place // of the source in shared memory; zero if it is in none
+	path   Path  // written before done is closed
+
+	// Guarded by bulkRecv.mu once the landing has been started.
 	staged bool   // chunks go through staging blocks
 	chunk  uint32 // bytes of one message at most
-	place  Place  // of the source in shared memory; zero if it is in none
 	nic    *nic   // that must bring the bytes; nil: any
-	path   Path   // written before done is closed
 
 	begin   chan struct{} // of a landing with a place: closed when its source is ready
 	claimed atomic.Bool   // a Wait reads the source from its place
 
 	// Guarded by bulkRecv.mu of the lane.
 	unwait func() bool // stops waiting for dst's event; nil if nothing is waited for
-	next   int64       // first byte not asked for yet
+	todo   []span      // not asked for yet, in order
+	wrote  bool        // a NIC was told to write to dst itself
 	landed int64       // bytes in dst
 	open   int         // receives posted and not consumed, copies and sums not finished
 	sum    landingSum
@@ -67,6 +71,7 @@ func (c *Conn) LandFrom(token Token, flags OfferFlags, from Place, dst *gpubuf.S
 	ref, err := dst.TryRef()
 	if err == nil {
 		l.dst, l.size = ref, ref.Len()
+		l.todo = []span{{0, l.size}}
 		err = c.startLanding(l, flags)
 	}
 	if err != nil {

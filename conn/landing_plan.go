@@ -24,12 +24,12 @@ func (l *Landing) plan(flags OfferFlags) {
 	own, peer := l.c.d.Limits(), l.c.peer
 	l.chunk = min(own.MaxMsg, peer.MaxMsg)
 	l.staged = !l.direct()
-	source := l.c.reachesSource(flags)
-	if l.staged || !source {
+	l.source = l.c.reachesSource(flags)
+	if l.staged || !l.source {
 		l.chunk = min(l.chunk, own.StagingBlock, peer.StagingBlock)
 	}
 	if l.c.mode == ModeVerbs {
-		l.path = l.c.d.verbsPath(source && !l.staged)
+		l.path = l.c.d.verbsPath(l.source && !l.staged)
 	}
 }
 
@@ -49,26 +49,33 @@ func (l *Landing) checkRequired(flags OfferFlags) error {
 }
 
 // direct reports whether messages go straight into the destination, and chooses
-// the NIC that brings them. Small pieces of host memory open no lane.
+// the NIC that brings them.
 func (l *Landing) direct() bool {
 	region := l.dst.Region()
 	host := region.HostBytes() != nil
 	if l.c.mode != ModeVerbs {
 		return host
 	}
-	var n *nic
-	if !host || l.size > alwaysAllowed {
-		n = l.c.nearest(region.Device())
-	}
-	if n == nil {
-		n = l.c.lanes[1].nic
-	}
-	if err := n.reach(region); err != nil {
-		l.c.noteStaged(err)
+	if l.nic = l.c.bringer(region, l.size); l.nic == nil {
 		return false
 	}
-	l.nic = n
 	return host || l.size > scatterMost
+}
+
+// bringer chooses the NIC that brings a landing of size bytes into a region; nil
+// if it does not reach the region itself. Small pieces of host memory open no lane.
+func (c *Conn) bringer(region *gpubuf.Region, size int64) (n *nic) {
+	if region.HostBytes() == nil || size > alwaysAllowed {
+		n = c.nearest(region.Device())
+	}
+	if n == nil {
+		n = c.lanes[1].nic
+	}
+	if err := n.reach(region); err != nil {
+		c.noteStaged(err)
+		return nil
+	}
+	return n
 }
 
 // verbsPath is the path of mode verbs, where the bytes go straight from and to

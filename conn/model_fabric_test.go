@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -47,7 +48,7 @@ func (l *modelLink) openVerbs() error {
 		return err
 	}
 	for side, s := range l.r.sides {
-		setup := Setup{Client: side == 0, Gdrpc: true, Rails: true, Checksums: l.r.plan.cfg.Checksums, Peer: l.r.plan.limits}
+		setup := Setup{Client: side == 0, Gdrpc: true, Rails: true, LostRails: true, Checksums: l.r.plan.cfg.Checksums, Peer: l.r.plan.limits}
 		lanes[side].Fill(&setup, l.sockets[0].ends[side])
 		if l.ends[side], err = New(s.d, setup); err != nil {
 			return err
@@ -109,6 +110,33 @@ func (l *modelLink) upsetVerbs() {
 			if lane.nic == c.d.nics[i] {
 				d.Raise(ibverbs.AsyncEvent{Type: ibverbs.EventQPFatal, QP: lane.qp.Num()})
 			}
+		}
+	}
+}
+
+// loseRails has further bulk lanes of either side die, by an event or without one,
+// and lets new ones be opened.
+func (l *modelLink) loseRails() {
+	for range l.plan.upset.lane {
+		time.Sleep(soonish(l.r.plan.rng))
+		side := l.r.plan.rng.n(2)
+		c := l.ends[side]
+		c.more.mu.Lock()
+		lanes := slices.Clone(c.more.lanes)
+		c.more.mu.Unlock()
+		if len(lanes) > 0 {
+			lane := lanes[l.r.plan.rng.n(len(lanes))]
+			if l.r.plan.rng.one(2) {
+				i := slices.Index(c.d.nics, lane.nic)
+				l.r.nics[side][i].Raise(ibverbs.AsyncEvent{Type: ibverbs.EventQPFatal, QP: lane.qp.Num()})
+			} else {
+				lane.qp.Modify(errState, ibverbs.QPAttrState)
+			}
+		}
+		for _, s := range l.r.sides {
+			s.d.rails.mu.Lock()
+			clear(s.d.rails.failed)
+			s.d.rails.mu.Unlock()
 		}
 	}
 }

@@ -36,9 +36,13 @@ func idleFaults(c, peer *Conn) (faults []string) {
 	r.mu.Unlock()
 
 	sends := c.send
-	for _, s := range c.more.sends { // nobody opens lanes any more
-		sends = append(sends[:len(sends):len(sends)], s)
+	c.more.mu.Lock()
+	for _, f := range c.more.taken {
+		if f.send != nil {
+			sends = append(sends[:len(sends):len(sends)], f.send)
+		}
 	}
+	c.more.mu.Unlock()
 	for _, s := range sends {
 		s.mu.Lock()
 		check("requests not answered", len(s.queue), 0)

@@ -16,8 +16,10 @@ type modelLink struct {
 	sockets []*modelSocket
 }
 
-// calm says that nothing happens to the link but its traffic.
-func (l *modelLink) calm() bool { return l.plan.upset.kind == upsetNone }
+// calm says that nothing happens to the link that its traffic must not survive.
+func (l *modelLink) calm() bool {
+	return l.plan.upset.kind == upsetNone || l.plan.upset.kind == upsetRails
+}
 
 // newModelLink makes the sockets, lanes and Conns of a link and sends the
 // preface.
@@ -149,7 +151,7 @@ func (l *modelLink) run() {
 		l.r.tasks.Go(func() { l.read(side) })
 		l.r.tasks.Go(func() { l.storm(l.ends[side]) })
 	}
-	if !l.calm() {
+	if l.plan.upset.kind != upsetNone {
 		l.r.tasks.Go(l.disturb)
 	}
 }
@@ -171,6 +173,8 @@ func (l *modelLink) disturb() {
 		}
 	case upsetStall:
 		l.sockets[u.lane%len(l.sockets)].fault.stall(u.long)
+	case upsetRails:
+		l.loseRails()
 	case upsetClose:
 		l.ends[u.side].Close()
 	case upsetBoth:

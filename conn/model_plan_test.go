@@ -37,7 +37,7 @@ type modelUpset struct {
 	kind upsetKind
 	side int           // who closes
 	at   time.Duration // when
-	lane int           // which socket is cut
+	lane int           // which socket is cut; how many lanes are lost
 	cut  int64         // after how many bytes; 0: at a time
 	long time.Duration // how long it stalls
 }
@@ -50,6 +50,7 @@ const (
 	upsetClose           // a side closes
 	upsetBoth            // both sides close at once
 	upsetStall           // a socket carries nothing for a time
+	upsetRails           // further bulk lanes are lost, in mode verbs
 )
 
 // modelMove is one offer and its landings.
@@ -122,8 +123,11 @@ func newModelPlan(seed uint64) *modelPlan {
 	p.lossy = true
 	for range pick(r, 1, 1, 2) {
 		l := planLink(r)
+		if p.verbs && l.upset.kind == upsetNone && r.one(2) {
+			l.upset = modelUpset{kind: upsetRails, lane: 1 + r.n(6), at: soonish(r)}
+		}
 		p.links = append(p.links, l)
-		p.lossy = p.lossy && l.upset.kind != upsetCut // which a lane learns from flushes
+		p.lossy = p.lossy && l.upset.kind != upsetCut && l.upset.kind != upsetRails // which a lane learns from flushes
 	}
 	p.lossy = p.lossy && r.one(4)
 	big := r.one(12)

@@ -16,7 +16,8 @@ import (
 // Further bulk lanes of mode verbs, one for each NIC that a landing's device
 // wants and the connection has no lane on. Whoever wants one opens it: BulkOpen,
 // the peer's BulkReady, and Ready each way on the queue pairs. Until then, and
-// for good if that fails, landings use the lanes that there are.
+// for a while if that fails, landings use the lanes that there are. rail_lost.go has
+// the lanes' end.
 //
 // Each side registers its sending half before its Ready is out, and requests on
 // the lane once the peer's Ready is here, so that no request meets a lane that
@@ -32,14 +33,28 @@ type moreRails struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // added to under mu while not closed
 
+	first uint8 // index of the first lane that this side opens; never changes
+
+	// mu is taken after all others but the Domain's.
 	mu      sync.Mutex
 	closed  bool                     // guarded by mu
-	asked   map[*nic]bool            // a lane on that NIC was opened, or was tried; guarded by mu
-	next    uint8                    // index of the next lane that this side opens; guarded by mu
+	asked   map[*nic]int             // lanes on that NIC, open or being opened; guarded by mu
 	opening map[uint8]chan railReady // lanes whose BulkReady has not come; guarded by mu
-	taken   map[uint8]bool           // indices that are in use; guarded by mu
-	sends   map[uint8]*bulkSend      // guarded by mu
+	taken   map[uint8]*further       // by index; guarded by mu
 	lanes   []*Lane                  // guarded by mu
+}
+
+// further is one further lane, or one that is being opened. moreRails.mu guards
+// it.
+type further struct {
+	index uint8
+	nic   *nic      // counted in asked; nil if not
+	lane  *Lane     // nil before enter
+	send  *bulkSend // nil before enter, and once the lane was given up
+	rail  *rail     // nil before settle
+	err   error     // why it is lost; nil if it is not
+	told  bool      // the peer's BulkLost has come
+	said  bool      // this side's is on its way
 }
 
 // railReady is the peer's BulkReady.
@@ -52,11 +67,11 @@ type railReady struct {
 func (m *moreRails) start(c *Conn) {
 	m.c = c
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.asked = map[*nic]bool{c.lanes[1].nic: true}
-	m.opening, m.taken, m.sends = make(map[uint8]chan railReady), make(map[uint8]bool), make(map[uint8]*bulkSend)
-	m.next = 1
+	m.asked = map[*nic]int{c.lanes[1].nic: 1}
+	m.opening, m.taken = make(map[uint8]chan railReady), make(map[uint8]*further)
+	m.first = 1
 	if !c.client {
-		m.next = 2
+		m.first = 2
 	}
 }
 
@@ -112,56 +127,103 @@ func (b *bulkRecv) hasRail(n *nic) bool {
 func (m *moreRails) want(n *nic) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asked[n] || m.closed || int(m.next) >= MaxBulkLanes {
+	index := m.free()
+	if m.asked[n] > 0 || m.closed || index >= MaxBulkLanes || !m.c.d.rails.may(m.pair(n)) {
 		return
 	}
-	m.asked[n] = true
-	index, ready := m.next, make(chan railReady, 1)
-	m.next += 2
-	m.taken[index], m.opening[index] = true, ready
-	m.tasks.Go(func() { m.report(index, n, m.open(index, n, ready)) })
+	m.asked[n]++
+	f, ready := &further{index: index, nic: n}, make(chan railReady, 1)
+	m.taken[index], m.opening[index] = f, ready
+	m.tasks.Go(func() { m.report(f, n, m.open(f, n, ready)) })
+}
+
+// free returns the first index that this side may use. mu is held.
+func (m *moreRails) free() uint8 {
+	index := m.first
+	for m.taken[index] != nil {
+		index += 2
+	}
+	return index
+}
+
+// pair is what the Domain remembers failures of a lane on n by.
+func (m *moreRails) pair(n *nic) railPair { return railPair{addrOf(m.c.RemoteAddr()), n} }
+
+// uncount notes that a lane is gone.
+func (m *moreRails) uncount(f *further) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if f.nic != nil {
+		m.asked[f.nic]--
+		f.nic = nil
+	}
 }
 
 // report logs what came of opening a lane.
-func (m *moreRails) report(index uint8, n *nic, err error) {
+func (m *moreRails) report(f *further, n *nic, err error) {
 	log := m.c.d.cfg.Logger
 	if err != nil {
-		log.Warn("gdrpc: no bulk lane on a further NIC", "remote", m.c.RemoteAddr().String(), "device", n.dev.Name(), "err", err)
+		m.uncount(f)
+		again := m.c.d.rails.fail(m.pair(n))
+		log.Warn("gdrpc: no bulk lane on a further NIC", "remote", m.c.RemoteAddr().String(), "device", n.dev.Name(), "err", err, "tried_again_after", again)
 		return
 	}
-	log.Info("gdrpc: bulk lane on a further NIC", "remote", m.c.RemoteAddr().String(), "device", n.dev.Name(), "lane", index)
+	m.c.d.rails.stands(m.pair(n))
+	log.Info("gdrpc: bulk lane on a further NIC", "remote", m.c.RemoteAddr().String(), "device", n.dev.Name(), "lane", f.index)
 }
 
 // open is the opener's part.
-func (m *moreRails) open(index uint8, n *nic, ready <-chan railReady) error {
+func (m *moreRails) open(f *further, n *nic, ready <-chan railReady) error {
 	ctx, cancel := context.WithTimeout(m.ctx, railBound)
 	defer cancel()
 	v, err := m.make([]*nic{n}, nil)
 	if err != nil {
+		m.unasked(f)
 		return err
 	}
-	m.c.control.send(frame{typ: frameBulkOpen, rail: index, port: railPort{end: v.Endpoint(), qp: v.QPs()[0]}})
-	var r railReady
-	select {
-	case r = <-ready:
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for the peer's end: %w", context.Cause(ctx))
-	}
-	if r.status != bulkData {
-		return errors.New("the peer has no lane for it")
-	}
-	if err := v.Connect(r.port.end, []QPInfo{r.port.qp}); err != nil {
+	r, err := m.ask(ctx, f, v, ready)
+	if err != nil {
+		v.Close()
+		m.drop(v.lanes[0])
+		if m.c.outlive {
+			m.say(f)
+		}
 		return err
 	}
-	send := m.enter(index, v.lanes[0])
-	err = v.Start()
+	m.enter(f, v.lanes[0])
+	err = v.Connect(r.port.end, []QPInfo{r.port.qp})
+	if err == nil {
+		err = v.Start()
+	}
 	if err == nil {
 		err = v.SendReady(ctx)
 	}
 	if err == nil {
 		err = v.AwaitReady(ctx)
 	}
-	return m.settle(index, v.lanes[0], send, err)
+	return m.settle(f, err)
+}
+
+// unasked frees the index of a lane that the peer has not been told of.
+func (m *moreRails) unasked(f *further) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.taken, f.index)
+	delete(m.opening, f.index)
+}
+
+// ask sends BulkOpen and waits for BulkReady.
+func (m *moreRails) ask(ctx context.Context, f *further, v *VerbsLanes, ready <-chan railReady) (r railReady, err error) {
+	m.c.control.send(frame{typ: frameBulkOpen, rail: f.index, port: railPort{end: v.Endpoint(), qp: v.QPs()[0]}})
+	select {
+	case r = <-ready:
+	case <-ctx.Done():
+		return r, fmt.Errorf("waiting for the peer's end: %w", context.Cause(ctx))
+	}
+	if r.status != bulkData {
+		return r, errors.New("the peer has no lane for it")
+	}
+	return r, nil
 }
 
 // opened takes the peer's BulkOpen. An error is a rule broken.
@@ -169,36 +231,39 @@ func (m *moreRails) opened(f *frame) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case int(f.rail) >= MaxBulkLanes || f.rail%2 == m.next%2 || f.rail == 0 || m.taken[f.rail]:
+	case int(f.rail) >= MaxBulkLanes || f.rail%2 == m.first%2 || f.rail == 0 || m.taken[f.rail] != nil:
 		return fmt.Errorf("bulk lane %d is opened, whose number is not free", f.rail)
 	case max(f.port.qp.QPNum, f.port.qp.PSN) > 1<<24-1:
 		return fmt.Errorf("bulk lane with queue pair number %d, PSN %d: want 24 bits each", f.port.qp.QPNum, f.port.qp.PSN)
 	case m.closed:
 		return nil
 	}
-	m.taken[f.rail] = true
-	index, port := f.rail, f.port
-	m.tasks.Go(func() { m.answer(index, port) })
+	theirs, port := &further{index: f.rail}, f.port
+	m.taken[f.rail] = theirs
+	m.tasks.Go(func() { m.answer(theirs, port) })
 	return nil
 }
 
 // answer is the other side's part.
-func (m *moreRails) answer(index uint8, port railPort) {
+func (m *moreRails) answer(f *further, port railPort) {
 	v, err := m.accept(port)
 	if err != nil {
-		m.c.control.send(frame{typ: frameBulkReady, rail: index, status: bulkFailed})
+		m.c.control.send(frame{typ: frameBulkReady, rail: f.index, status: bulkFailed})
+		if m.c.outlive {
+			m.say(f)
+		}
 		m.c.d.cfg.Logger.Warn("gdrpc: no end for the peer's bulk lane", "remote", m.c.RemoteAddr().String(), "err", err)
 		return
 	}
-	send := m.enter(index, v.lanes[0])
-	m.c.control.send(frame{typ: frameBulkReady, rail: index, port: railPort{end: v.Endpoint(), qp: v.QPs()[0]}})
+	m.enter(f, v.lanes[0])
+	m.c.control.send(frame{typ: frameBulkReady, rail: f.index, port: railPort{end: v.Endpoint(), qp: v.QPs()[0]}})
 	ctx, cancel := context.WithTimeout(m.ctx, railBound)
 	defer cancel()
 	err = v.AwaitReady(ctx)
 	if err == nil {
 		err = v.SendReady(ctx)
 	}
-	m.report(index, v.nic, m.settle(index, v.lanes[0], send, err))
+	m.report(f, v.nic, m.settle(f, err))
 }
 
 // accept makes a lane that receives from, and sends to, the peer's.
@@ -210,10 +275,15 @@ func (m *moreRails) accept(port railPort) (*VerbsLanes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := v.Connect(port.end, []QPInfo{port.qp}); err != nil {
+	if err = v.Connect(port.end, []QPInfo{port.qp}); err == nil {
+		err = v.Start()
+	}
+	if err != nil {
+		v.Close()
+		m.drop(v.lanes[0])
 		return nil, err
 	}
-	return v, v.Start()
+	return v, nil
 }
 
 // byUse returns the NICs, those that have no lane of the Conn first: of equally
@@ -224,9 +294,9 @@ func (m *moreRails) byUse() []*nic {
 	list := slices.Clone(m.c.d.nics)
 	slices.SortStableFunc(list, func(a, b *nic) int {
 		switch {
-		case m.asked[a] == m.asked[b]:
+		case m.asked[a] > 0 == (m.asked[b] > 0):
 			return 0
-		case m.asked[b]:
+		case m.asked[b] > 0:
 			return -1
 		}
 		return 1
@@ -247,45 +317,58 @@ func (m *moreRails) make(among []*nic, peer *route.Endpoint) (*VerbsLanes, error
 	}
 	v.lanes = []*Lane{l}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.lanes = append(m.lanes, l)
+	full := len(m.lanes) >= MaxBulkLanes // those that are being closed have no index any more
+	if !full {
+		m.lanes = append(m.lanes, l)
+	}
+	m.mu.Unlock()
+	if full {
+		return nil, errors.Join(fmt.Errorf("%d lanes are open, or are being closed", MaxBulkLanes), l.Close())
+	}
 	return v, nil
 }
 
 // enter makes the sending half of a lane known.
-func (m *moreRails) enter(index uint8, l *Lane) *bulkSend {
+func (m *moreRails) enter(f *further, l *Lane) {
 	s := newBulkSend(m.c, l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.asked[l.nic] = true
-	m.sends[index] = s
-	return s
+	if f.nic == nil {
+		f.nic = l.nic
+		m.asked[l.nic]++
+	}
+	f.lane, f.send = l, s
 }
 
 // settle has landings use a lane, and hands it its completions, or gives it up
-// for a reason, which it returns. A request that the peer sends on a lane that
-// was given up resets the Conn.
-func (m *moreRails) settle(index uint8, l *Lane, send *bulkSend, err error) error {
+// for a reason, which it returns.
+func (m *moreRails) settle(f *further, err error) error {
 	if err != nil {
-		m.mu.Lock()
-		delete(m.sends, index)
-		m.mu.Unlock()
-		l.Close()
-		send.close()
+		m.giveUp(f)
 		return err
 	}
-	r := m.c.recv.addRail(index, l)
-	l.arm(m.c.bulkHandler(r, send), m.c.bulkLost)
+	l := f.lane
+	r := m.c.recv.addRail(f.index, l)
+	l.arm(m.c.bulkHandler(r, f.send), func(err error) { m.c.laneLost(l, err) })
 	l.start()
+	m.mu.Lock()
+	f.rail = r
+	if err = f.err; err != nil && !m.closed { // lost meanwhile
+		m.tasks.Go(func() { m.takeApart(f) })
+	}
+	m.mu.Unlock()
 	m.c.recv.resume()
-	return nil
+	return err
 }
 
 // sender returns the sending half of a lane; nil if there is none.
 func (m *moreRails) sender(index uint8) *bulkSend {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sends[index]
+	if f := m.taken[index]; f != nil {
+		return f.send
+	}
+	return nil
 }
 
 // ready takes the peer's BulkReady. An error is a rule broken.
@@ -324,8 +407,10 @@ func (m *moreRails) stop() {
 
 // close gives back what outstanding sends held, after stop.
 func (m *moreRails) close() {
-	for _, s := range m.sends {
-		s.close()
+	for _, f := range m.taken { // nothing changes it any more
+		if f.send != nil {
+			f.send.close()
+		}
 	}
 }
 

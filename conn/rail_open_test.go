@@ -28,6 +28,10 @@ func nearestByIndex(dev gpubuf.Device, nics []string) string {
 }
 
 func newRailNetwork(t testing.TB) *railNetwork {
+	return newRailNetworkOf(t, func(int, *Config) {})
+}
+
+func newRailNetworkOf(t testing.TB, change func(side int, c *Config)) *railNetwork {
 	n := &railNetwork{network: &network{Fabric: fabric.New()}}
 	for i := range n.domains {
 		n.nics[i] = n.NewDevice(fabric.Config{Name: "rail0", Ports: []fabric.Port{fabric.RoCE(fmt.Sprintf("10.0.0.%d", i+1), "eth0")}})
@@ -35,6 +39,7 @@ func newRailNetwork(t testing.TB) *railNetwork {
 		c := quiet()
 		c.NICs = []ibverbs.Device{n.nics[i], n.second[i]}
 		c.Nearest = nearestByIndex
+		change(i, c)
 		n.domains[i] = newDomain(t, c)
 	}
 	return n
@@ -136,10 +141,11 @@ func downPort() fabric.Port {
 	return p
 }
 
-// TestRailLost: a further lane that is lost, in the middle of transfers, resets
-// the connection like the others.
-func TestRailLost(t *testing.T) {
+// TestRailLostOld: with a peer that does not go on without it, a further lane that is
+// lost, in the middle of transfers, resets the connection like the others.
+func TestRailLostOld(t *testing.T) {
 	n := newRailNetwork(t)
+	n.old = true
 	client, server := n.pair(t)
 	greet(t, client, server)
 	server.more.want(server.d.nics[1])
@@ -165,6 +171,8 @@ func TestRogueRails(t *testing.T) {
 		"too many":                {frame{typ: frameBulkOpen, rail: 17, port: good}, "whose number is not free"},
 		"wide number":             {frame{typ: frameBulkOpen, rail: 1, port: railPort{qp: QPInfo{QPNum: 1 << 24}}}, "want 24 bits"},
 		"ready from nowhere":      {frame{typ: frameBulkReady, rail: 2, port: good}, "which was not opened"},
+		"loss of no lane":         {frame{typ: frameBulkLost, rail: 1}, "bulk lane 1 is lost, which does not exist"},
+		"loss of the first":       {frame{typ: frameBulkLost, rail: 0}, "bulk lane 0 is lost, which does not exist"},
 		"request before the lane": {frame{typ: frameRequest, rail: 1, request: request{chunk: 1, count: 1, last: 1}}, "which does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +190,24 @@ func TestRogueRails(t *testing.T) {
 		f := frame{typ: frameBulkOpen, rail: 1, port: good}
 		require.NoError(t, server.more.opened(&f))
 		require.ErrorContains(t, server.more.opened(&f), "whose number is not free") // which resets
+	})
+	t.Run("lost twice", func(t *testing.T) {
+		n := newRailNetwork(t)
+		client, server := n.pair(t)
+		greet(t, client, server)
+		f := frame{typ: frameBulkOpen, rail: 1, port: good}
+		require.NoError(t, server.more.opened(&f))
+		require.NoError(t, server.more.told(1))
+		require.ErrorContains(t, server.more.told(1), "which does not exist")
+		server.more.tasks.Wait()
+	})
+	t.Run("loss not agreed on", func(t *testing.T) {
+		n := newRailNetwork(t)
+		n.old = true
+		client, server := n.pair(t)
+		greet(t, client, server)
+		client.control.send(frame{typ: frameBulkLost, rail: 1})
+		requireReset(t, server, "a bulk lane is lost, which was not agreed on")
 	})
 	t.Run("not agreed on", func(t *testing.T) {
 		r, server := newRogue(t, quiet())

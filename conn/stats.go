@@ -39,6 +39,13 @@ type Stats struct {
 	// of wrapped memory.
 	Registrations RegistrationStats
 
+	// LanesLost counts the further bulk lanes of mode verbs (one for each NIC
+	// beside the first) that were lost while the Conn went on, and
+	// LandingsMoved the landings that asked again, on other lanes, for what a
+	// lost one had not brought. LaneLost is why the last one was lost.
+	LanesLost, LandingsMoved uint64
+	LaneLost                 string
+
 	OffersOpen     int    // offers that the peer may ask for now
 	Landings       uint64 // landings that ended well
 	LandingsFailed uint64 // landings that failed or were cancelled
@@ -53,11 +60,12 @@ type Stats struct {
 
 // counters are the numbers behind Stats.
 type counters struct {
-	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, sends, sumsEqual, sumsFailed atomic.Uint64
+	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, sends, sumsEqual, sumsFailed, lanesLost, moved atomic.Uint64
 
 	byPath [PathGDR + 1]atomic.Uint64
 	notIPC atomic.Pointer[string]
 	staged atomic.Pointer[string]
+	lost   atomic.Pointer[string]
 }
 
 // Stats returns a snapshot.
@@ -76,6 +84,8 @@ func (c *Conn) Stats() Stats {
 		Checksums:      c.sums != nil,
 		SumsEqual:      c.stats.sumsEqual.Load(),
 		SumsFailed:     c.stats.sumsFailed.Load(),
+		LanesLost:      c.stats.lanesLost.Load(),
+		LandingsMoved:  c.stats.moved.Load(),
 	}
 	s.TLS, s.PlaintextAttachments = c.tlsVersion(), c.plaintext()
 	for i := range s.ByPath {
@@ -89,6 +99,9 @@ func (c *Conn) Stats() Stats {
 	}
 	if why := c.stats.staged.Load(); why != nil {
 		s.Staged = *why
+	}
+	if why := c.stats.lost.Load(); why != nil {
+		s.LaneLost = *why
 	}
 	if err := c.Offload(); err != nil {
 		s.Offload = err.Error()
@@ -135,6 +148,9 @@ func (b *bulkRecv) byNIC() map[string]uint64 {
 	all := make(map[string]uint64)
 	for _, r := range b.rails {
 		all[r.l.nic.dev.Name()] += r.bytes
+	}
+	for name, n := range b.gone {
+		all[name] += n
 	}
 	return all
 }

@@ -112,7 +112,7 @@ func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
 	res := newResult(mode, reason, limits(hello), d.lanes, d.shared, &d.verbs)
 	res.hook = d.Hook
 	res.SameHost = d.Self.sameHost(hello, roleServer, nonce)
-	res.Rails = d.Self.rails(hello)
+	res.Rails, res.LostRails = d.Self.rails(hello), d.Self.lostRails(hello)
 	res.Plaintext, res.Checksums = d.Self.plaintext(hello), d.Self.checksums(hello)
 	res.IPC, res.NoIPC = d.Self.invitedBy(hello, nonce)
 	return res, nil

@@ -27,6 +27,7 @@ const (
 	featureConnEnd    = 1 << 3
 	featureIPC        = 1 << 4 // memory that two processes of one host share
 	featureRails      = 1 << 5 // BulkOpen and BulkReady
+	featureLostRails  = 1 << 8 // BulkLost
 )
 
 // MaxBulkJoins is the most bulk lanes of one connection.
@@ -92,7 +93,7 @@ func (s *Self) features() uint64 {
 		bits |= featureSoftShared
 	}
 	if s.Rails {
-		bits |= featureRails
+		bits |= featureRails | featureLostRails
 	}
 	if s.IPC {
 		bits |= featureIPC
@@ -126,6 +127,12 @@ func (s *Self) hello(nonce, salt []byte, role string) *wirepb.Hello {
 
 // rails reports whether both sides open further bulk lanes.
 func (s *Self) rails(h *wirepb.Hello) bool { return s.Rails && h.GetFeatures()&featureRails != 0 }
+
+// lostRails reports whether a further bulk lane may be lost without the
+// connection.
+func (s *Self) lostRails(h *wirepb.Hello) bool {
+	return s.rails(h) && h.GetFeatures()&featureLostRails != 0
+}
 
 // limits returns what the peer advertises, not yet checked.
 func limits(h *wirepb.Hello) conn.Limits {

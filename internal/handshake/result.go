@@ -16,6 +16,7 @@ type Result struct {
 	Plaintext bool // both sides have AllowPlaintextAttachments
 	Checksums bool // both sides have Checksums
 	Rails     bool // both sides open further bulk lanes
+	LostRails bool // and go on without one that is lost
 
 	// Invite, on the server's side and the caller's to close, or IPC, on the
 	// client's, is set where the two sides may share memory; else NoIPC tells
@@ -77,7 +78,7 @@ func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 		Peer:   r.Peer,
 		Socket: stream,
 
-		PlaintextAttachments: r.Plaintext, Checksums: r.Checksums, Rails: r.Rails,
+		PlaintextAttachments: r.Plaintext, Checksums: r.Checksums, Rails: r.Rails, LostRails: r.LostRails,
 
 		Invite: r.Invite, IPC: r.IPC, NoIPC: r.NoIPC,
 	}

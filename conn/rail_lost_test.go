@@ -1,0 +1,318 @@
+package conn
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/faultverbs"
+	"github.com/stretchr/testify/require"
+)
+
+// holding has the second NIC of both sides keep the completions of receives back,
+// after a queue pair's first: nothing that comes by it is known to have come.
+func holding(_ int, c *Config) {
+	c.NICs[1] = faultverbs.Wrap(c.NICs[1], &faultverbs.Script{Hold: func(done faultverbs.Completion) time.Duration {
+		if done.Recv && done.N > 1 {
+			return faultverbs.Never
+		}
+		return 0
+	}})
+}
+
+// pairWithRail makes a pair with a lane on the second NICs, each of which is near the
+// memory of one pool.
+func pairWithRail(t *testing.T, n *railNetwork) (client, server *Conn, far *gpubuf.Pool) {
+	client, server = n.pair(t)
+	greet(t, client, server)
+	server.more.want(server.d.nics[1])
+	awaitRails(t, client, 2)
+	awaitRails(t, server, 2)
+	return client, server, newPoolAt(t, 1)
+}
+
+// moving is an attachment on its way.
+type moving struct {
+	o    *Offer
+	l    *Landing
+	dst  *gpubuf.Slice
+	want []byte
+}
+
+func begin(t *testing.T, from, to *Conn, pool *gpubuf.Pool, size int, seed byte) moving {
+	s, want := filled(t, pool, size, seed)
+	dst := alloc(t, pool, size)
+	o := offer(t, from, s)
+	return moving{o, to.Land(o.Token(), from.Flags(o), dst), dst, want}
+}
+
+// end has the move come to a good end.
+func (m moving) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, m.l.Wait(soon(t)))
+	<-m.l.Consumed()
+	requireBytes(t, m.want, m.dst)
+	m.o.Withdraw()
+	<-m.o.Drained()
+}
+
+// awaitAsked waits until something is asked for on the second lane of c.
+func awaitAsked(t *testing.T, c *Conn) {
+	t.Helper()
+	asked := func() bool {
+		c.recv.mu.Lock()
+		defer c.recv.mu.Unlock()
+		return len(c.recv.rails) > 1 && c.recv.rails[1].outstanding() > 0
+	}
+	for !asked() {
+		require.NoError(t, soon(t).Err())
+	}
+}
+
+// furtherLane returns the lane of c on its second NIC.
+func furtherLane(c *Conn) *Lane {
+	c.more.mu.Lock()
+	defer c.more.mu.Unlock()
+	return c.more.lanes[0]
+}
+
+// awaitLost waits until c has moved what a lost lane had not brought.
+func awaitLost(t *testing.T, c *Conn, lanes uint64) {
+	t.Helper()
+	for c.Stats().LanesLost < lanes {
+		require.NoError(t, soon(t).Err())
+		require.NoError(t, c.ending.failed.get())
+	}
+	c.more.tasks.Wait()
+}
+
+// TestRailLost: a further lane that is lost, whichever end notices, costs no
+// landing and no connection: what it had not brought comes by the first one.
+func TestRailLost(t *testing.T) {
+	fatal := func(n *railNetwork, side int, c *Conn) {
+		n.second[side].Raise(ibverbs.AsyncEvent{Type: ibverbs.EventQPFatal, QP: furtherLane(c).qp.Num()})
+	}
+	for _, tt := range []struct {
+		name   string
+		lose   func(n *railNetwork, client, server *Conn)
+		reason [2]string
+	}{
+		{"queue pair of one", func(n *railNetwork, client, _ *Conn) { fatal(n, 0, client) }, [2]string{"rail1: IBV_EVENT_QP_FATAL", "rail1, lane 2"}},
+		{"queue pair of the other", func(n *railNetwork, _, server *Conn) { fatal(n, 1, server) }, [2]string{"rail1, lane 2", "rail1: IBV_EVENT_QP_FATAL"}},
+		{"queue pairs of both", func(n *railNetwork, client, server *Conn) { fatal(n, 0, client); fatal(n, 1, server) }, [2]string{}},
+		{"device", func(n *railNetwork, _, _ *Conn) { n.second[1].Kill() }, [2]string{"rail1, lane 2", "rail1: IBV_EVENT_DEVICE_FATAL"}},
+		{"port", func(n *railNetwork, _, _ *Conn) { n.second[0].MarkPort(1, downPort()) }, [2]string{"rail1: IBV_EVENT_PORT_ERR", "rail1, lane 2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newRailNetworkOf(t, func(side int, c *Config) { holding(side, c); c.Checksums = true })
+			client, server, far := pairWithRail(t, n)
+			moves := []moving{
+				begin(t, client, server, far, 30<<20+123, 1), begin(t, client, server, far, 300000, 2),
+				begin(t, server, client, far, 20<<20+1, 3), begin(t, server, client, far, 1<<20, 4),
+			}
+			awaitAsked(t, client)
+			awaitAsked(t, server)
+			tt.lose(n, client, server)
+			for _, m := range moves {
+				m.end(t)
+				require.Equal(t, PathGDR, m.l.Path())
+			}
+			for i, c := range []*Conn{client, server} {
+				awaitLost(t, c, 1)
+				st := c.Stats()
+				require.EqualValues(t, 1, st.LanesLost)
+				require.NotZero(t, st.LandingsMoved)
+				require.Contains(t, st.LaneLost, tt.reason[i])
+				require.EqualValues(t, 2, st.Landings)
+				require.Equal(t, []string{"rail0"}, railsOf(c))
+				require.NoError(t, c.ending.failed.get())
+				require.NoError(t, c.Offload())
+				require.Empty(t, c.more.taken, "the lane's number is free")
+				require.Empty(t, c.more.lanes)
+			}
+			begin(t, client, server, far, 3<<20, 5).end(t)
+			begin(t, server, client, far, 3<<20, 6).end(t)
+		})
+	}
+}
+
+// TestRailLostAtRandom loses the lane after each of the first messages.
+func TestRailLostAtRandom(t *testing.T) {
+	for after := range uint64(12) {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			n := newRailNetworkOf(t, func(_ int, c *Config) { c.Checksums = true })
+			client, server, far := pairWithRail(t, n)
+			lane := furtherLane([]*Conn{client, server}[after%2])
+			lost := make(chan struct{})
+			go func() {
+				defer close(lost)
+				for progress := uint64(0); progress < after; {
+					server.recv.mu.Lock()
+					progress = server.recv.progress
+					server.recv.mu.Unlock()
+				}
+				if after%3 == 0 {
+					lane.qp.Modify(errState, ibverbs.QPAttrState)
+				} else {
+					lane.abort(fmt.Errorf("after %d messages", after))
+				}
+			}()
+			moves := []moving{begin(t, client, server, far, 24<<20, 1), begin(t, server, client, far, 5<<20, 2), begin(t, client, server, far, 5000, 3)}
+			for _, m := range moves {
+				m.end(t)
+			}
+			<-lost
+			require.NoError(t, client.ending.failed.get())
+			require.NoError(t, server.ending.failed.get())
+		})
+	}
+}
+
+// TestRailLostStaged: what the other NIC does not reach goes on through staging
+// blocks, unless that is ruled out.
+func TestRailLostStaged(t *testing.T) {
+	for _, require2 := range []Path{PathNone, PathGDR} {
+		t.Run(require2.String(), func(t *testing.T) {
+			n := newRailNetworkOf(t, func(side int, c *Config) {
+				holding(side, c)
+				if side == 1 {
+					c.Require = require2
+				}
+			})
+			client, server, far := pairWithRail(t, n)
+			server.d.nics[0].regions.device = nil // as if it reached host memory alone
+			m := begin(t, client, server, far, 9<<20, 1)
+			awaitAsked(t, server)
+			furtherLane(client).abort(errNoNIC)
+			if require2 == PathGDR {
+				require.ErrorContains(t, m.l.Wait(soon(t)), "would go on by path rdma-staged, since a lane was lost, and Config.Require is gdr")
+				<-m.l.Consumed()
+				m.o.Withdraw()
+				<-m.o.Drained()
+			} else {
+				m.end(t)
+				require.Equal(t, PathRDMAStaged, m.l.Path())
+			}
+			awaitLost(t, server, 1)
+			require.NoError(t, server.ending.failed.get())
+		})
+	}
+}
+
+// TestRailLostCancelled: a landing that is cancelled while its lane is lost gives
+// its memory back, and an offer that is withdrawn its own.
+func TestRailLostCancelled(t *testing.T) {
+	n := newRailNetworkOf(t, holding)
+	client, server, far := pairWithRail(t, n)
+	cancelled, withdrawn := begin(t, client, server, far, 9<<20, 1), begin(t, client, server, far, 9<<20, 2)
+	awaitAsked(t, server)
+	server.recv.cancel(cancelled.l, errPeerEnded)
+	furtherLane(server).abort(errNoNIC)
+	withdrawn.o.Withdraw()
+	require.ErrorIs(t, cancelled.l.Wait(soon(t)), errPeerEnded)
+	require.Error(t, withdrawn.l.Wait(soon(t)))
+	<-cancelled.l.Consumed()
+	<-withdrawn.l.Consumed()
+	cancelled.o.Withdraw()
+	<-cancelled.o.Drained()
+	<-withdrawn.o.Drained()
+	awaitLost(t, server, 1)
+	require.NoError(t, server.ending.failed.get())
+}
+
+// TestRailLostClosing: the connection may end in the middle of it.
+func TestRailLostClosing(t *testing.T) {
+	n := newRailNetworkOf(t, holding)
+	client, server, far := pairWithRail(t, n)
+	m := begin(t, client, server, far, 9<<20, 1)
+	awaitAsked(t, server)
+	furtherLane(server).abort(errNoNIC)
+	server.fail(errNoNIC)
+	require.Error(t, m.l.Wait(soon(t)))
+	<-m.l.Consumed()
+	client.Close()
+	<-client.ending.done
+	m.o.Withdraw()
+	<-m.o.Drained()
+}
+
+// TestRailAgain: a lane that was lost is opened again, under its old number, once
+// the pair's back-off is over, and not before.
+func TestRailAgain(t *testing.T) {
+	log := make(logLines, 100)
+	n := newRailNetworkOf(t, func(side int, c *Config) {
+		if side == 1 {
+			c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		}
+	})
+	client, server, far := pairWithRail(t, n)
+	for round := range uint64(3) {
+		furtherLane(client).abort(errNoNIC)
+		awaitLost(t, server, round+1)
+		awaitLost(t, client, round+1)
+		require.Contains(t, log.await(t, "bulk lane on a further NIC lost"), "tried_again_after=10s")
+		begin(t, client, server, far, 1<<20, 1).end(t)
+		server.more.tasks.Wait()
+		require.Equal(t, []string{"rail0"}, railsOf(server))
+
+		server.d.rails.stands(server.more.pair(server.d.nics[1])) // as if the time were over
+		begin(t, client, server, far, 1<<20, 1).end(t)
+		awaitRails(t, server, 2)
+		awaitRails(t, client, 2)
+		require.EqualValues(t, 2, server.recv.rails[1].index)
+		before := server.Stats().ByNIC["rail1"]
+		begin(t, client, server, far, 1<<20, 1).end(t)
+		require.Equal(t, before+1<<20, server.Stats().ByNIC["rail1"], "what lost lanes brought counts on")
+	}
+}
+
+// TestRailBackOff: each failure of a pair keeps it away for twice as long, for all
+// connections; others, and what stands, are not touched.
+func TestRailBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b railBackOff
+		peer := netip.MustParseAddr("10.0.0.2")
+		a, other := railPair{peer, new(nic)}, railPair{netip.MustParseAddr("10.0.0.3"), new(nic)}
+		for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+			require.True(t, b.may(a))
+			wait := b.fail(a)
+			require.Equal(t, want*time.Second, wait)
+			time.Sleep(wait - 1)
+			require.False(t, b.may(a))
+			require.True(t, b.may(other))
+			time.Sleep(1)
+		}
+		b.stands(a)
+		require.Equal(t, railWait, b.fail(a))
+		for range 2 * railFailures {
+			b.fail(railPair{peer, new(nic)})
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, len(b.failed), railFailures)
+	})
+}
+
+// TestTodo: what is missing is asked for in order, and neighbours as one.
+func TestTodo(t *testing.T) {
+	l := &Landing{todo: []span{{0, 100}}}
+	for range 4 {
+		l.take(20)
+	}
+	require.Equal(t, []span{{80, 20}}, l.todo)
+	l.miss(span{40, 20})
+	require.Equal(t, []span{{40, 20}, {80, 20}}, l.todo)
+	l.miss(span{0, 20})
+	l.miss(span{20, 20})
+	require.Equal(t, []span{{0, 60}, {80, 20}}, l.todo)
+	l.miss(span{60, 20})
+	require.Equal(t, []span{{0, 100}}, l.todo)
+	l.take(100)
+	require.Empty(t, l.todo)
+	l.miss(span{7, 3})
+	require.Equal(t, []span{{7, 3}}, l.todo)
+}
