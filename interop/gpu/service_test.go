@@ -149,7 +149,7 @@ func freeFrames(frames []*frame) {
 func serve(t testing.TB, s *service, cfg conn.Config, inner net.Listener) string {
 	t.Helper()
 	cfg.Logger = rig.Quiet()
-	lis, err := listener.New(inner, &listener.Config{Conn: cfg})
+	lis, err := listener.New(inner, &listener.Config{Conn: cfg, HandshakeTimeout: rig.Patience})
 	require.NoError(t, err)
 	srv := gdrpc.NewServer(gdrpc.WithConfig(gdrpc.Config{Pool: s.pool}))
 	testpb.RegisterEchoServer(srv, s)
