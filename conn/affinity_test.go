@@ -191,3 +191,64 @@ func TestAffinitySmallHost(t *testing.T) {
 	awaitOpening(t, server)
 	require.Len(t, server.Stats().ByNIC, 1)
 }
+
+// lanesBetween returns the pairs of NICs of both sides' further lanes.
+func lanesBetween(a, b *Conn) (pairs []string) {
+	a.more.mu.Lock()
+	defer a.more.mu.Unlock()
+	b.more.mu.Lock()
+	defer b.more.mu.Unlock()
+	for index, f := range a.more.taken {
+		pairs = append(pairs, f.nic.dev.Name()+" "+b.more.taken[index].nic.dev.Name())
+	}
+	slices.Sort(pairs)
+	return pairs
+}
+
+// TestAffinitySource: the sender's end of a lane that a landing opens is on the NIC
+// near the source's GPU; without a GPU it is on one that has none yet.
+func TestAffinitySource(t *testing.T) {
+	eight := strings.Fields("mlx5_0 mlx5_3 mlx5_4 mlx5_5 mlx5_6 mlx5_9 mlx5_10 mlx5_11")
+	gpus := strings.Fields("0000:1b:00.0 0000:43:00.0 0000:52:00.0 0000:61:00.0 0000:9d:00.0 0000:c3:00.0 0000:d1:00.0 0000:df:00.0")
+	two, near0, near1 := strings.Fields("mlx5_0 mlx5_1"), "0000:3e:00.0", "0000:be:00.0"
+	for _, tt := range []struct {
+		name, machine string
+		nics          []string
+		moves         [][2]string // GPUs of source and destination; "host"
+		want          []string    // NICs of sender and receiver
+	}{
+		{"8 NICs, across", "hgx-8x8", eight, [][2]string{{gpus[7], gpus[1]}, {gpus[5], gpus[2]}, {gpus[1], gpus[7]}},
+			[]string{"mlx5_11 mlx5_3", "mlx5_3 mlx5_11", "mlx5_9 mlx5_4"}},
+		{"8 NICs, along", "hgx-8x8", eight, [][2]string{{gpus[1], gpus[1]}, {gpus[6], gpus[6]}}, []string{"mlx5_10 mlx5_10", "mlx5_3 mlx5_3"}},
+		{"8 NICs, one source", "hgx-8x8", eight, [][2]string{{gpus[3], gpus[1]}, {gpus[3], gpus[2]}}, []string{"mlx5_5 mlx5_3", "mlx5_5 mlx5_4"}},
+		{"8 NICs, from the host", "hgx-8x8", eight, [][2]string{{"host", gpus[1]}, {"host", gpus[2]}}, []string{"mlx5_3 mlx5_3", "mlx5_4 mlx5_4"}},
+		{"2 NICs, from the first's GPU", "2-nics-8-gpus", two, [][2]string{{near0, near1}}, []string{"mlx5_0 mlx5_1"}},
+		{"2 NICs, from the second's GPU", "2-nics-8-gpus", two, [][2]string{{near1, near1}}, []string{"mlx5_1 mlx5_1"}},
+		{"2 NICs, from a GPU without a place", "2-nics-8-gpus", two, [][2]string{{"", near1}}, []string{"mlx5_1 mlx5_1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newMachines(t, tt.machine, tt.nics...)
+			client, server := m.pair(t)
+			greet(t, client, server)
+			var pools []*gpubuf.Pool
+			pool := func(memory string) *gpubuf.Pool {
+				if memory == "host" {
+					return newPool(t, "host")
+				}
+				pools = append(pools, poolOn(t, len(pools), memory))
+				return pools[len(pools)-1]
+			}
+			for _, mv := range tt.moves {
+				from, to := pool(mv[0]), pool(mv[1])
+				s, want := filled(t, from, 1<<20, 1)
+				dst := alloc(t, to, 1<<20)
+				landBy(t, client, server, s, dst, want)
+				awaitOpening(t, server)
+				awaitOpening(t, client)
+				require.Equal(t, PathGDR, landBy(t, client, server, s, dst, want))
+			}
+			require.Equal(t, tt.want, lanesBetween(client, server))
+			require.NoError(t, client.ending.failed.get())
+		})
+	}
+}

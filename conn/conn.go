@@ -272,7 +272,7 @@ func (c *Conn) handle(f *frame) error {
 		if f.typ == frameBulkOpen {
 			return c.more.opened(f)
 		}
-		return c.more.ready(f)
+		return c.more.answered(f)
 	case frameBulkLost:
 		if !c.outlive {
 			return errors.New("a bulk lane is lost, which was not agreed on")

@@ -45,7 +45,7 @@ type frame struct {
 	credit  uint32
 	rail    uint8      // Request, Abort, BulkOpen, BulkReady, BulkLost: index of the bulk lane
 	id      uint32     // Request, Abort: 24 bits; EagerCredit: blocks; Sum: the sum
-	token   Token      // Request, Release, Want, Ready, SumRequest, Sum
+	token   Token      // Request, Release, Want, Ready, SumRequest, Sum, BulkOpen
 	status  bulkStatus // Ready, Sum, BulkReady
 	request request    // Request
 	reason  uint8      // ConnEnd
@@ -76,7 +76,7 @@ func (f *frame) encode(b []byte) int {
 		body = append(append(body, f.token[:]...), byte(f.status))
 		body = binary.BigEndian.AppendUint32(body, f.id)
 	case frameBulkOpen:
-		body = f.port.append(append(body, f.rail))
+		body = append(f.port.append(append(body, f.rail)), f.token[:]...)
 	case frameBulkReady:
 		body = f.port.append(append(body, f.rail, byte(f.status)))
 	case frameBulkLost:
@@ -161,6 +161,7 @@ func (f *frame) decodeBody(b []byte) {
 		f.token, f.status, f.id = Token(b[:16]), bulkStatus(b[16]), binary.BigEndian.Uint32(b[17:])
 	case frameBulkOpen:
 		f.rail, f.port = b[0], parseRailPort(b[1:])
+		copy(f.token[:], b[1+railPortSize:]) // of earlier versions there is none
 	case frameBulkReady:
 		f.rail, f.status, f.port = b[0], bulkStatus(b[1]), parseRailPort(b[2:])
 	case frameBulkLost:

@@ -25,7 +25,7 @@ var goldenFrames = []struct {
 	{"EagerCredit", frame{typ: frameEagerCredit, credit: 1, id: 4}, "0b00000400000001" + "00000004"},
 	{"SumRequest", frame{typ: frameSumRequest, token: Token{9}}, "0c00001000000000" + "09000000000000000000000000000000"},
 	{"Sum", frame{typ: frameSum, token: Token{9}, status: bulkFailed, id: 0xe3069283}, "0d00001500000000" + "09000000000000000000000000000000" + "03" + "e3069283"},
-	{"BulkOpen", frame{typ: frameBulkOpen, rail: 3, port: goldenPort}, "0800002100000000" + "03" + goldenPortHex},
+	{"BulkOpen", frame{typ: frameBulkOpen, rail: 3, port: goldenPort, token: Token{9}}, "0800003100000000" + "03" + goldenPortHex + "09000000000000000000000000000000"},
 	{"BulkReady", frame{typ: frameBulkReady, rail: 3, status: bulkFailed, port: goldenPort}, "0900002200000000" + "0303" + goldenPortHex},
 	{"BulkLost", frame{typ: frameBulkLost, rail: 3}, "0e00000100000000" + "03"},
 	{"ConnEnd", frame{typ: frameConnEnd, reason: 1}, "0a00000100000000" + "01"},
@@ -84,6 +84,21 @@ func TestFrameTolerance(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 3, f.credit)
 		})
+	}
+}
+
+// TestFrameOldBulkOpen: earlier versions do not say what a lane is wanted for.
+func TestFrameOldBulkOpen(t *testing.T) {
+	b, err := hex.DecodeString("0800002100000000" + "03" + goldenPortHex)
+	require.NoError(t, err)
+	f, err := decodeFrame(b)
+	require.NoError(t, err)
+	require.Equal(t, frame{typ: frameBulkOpen, rail: 3, port: goldenPort}, f)
+	for n := len(b) - 1; n > frameHeaderSize; n-- {
+		short := append([]byte(nil), b[:n]...)
+		short[3] = byte(n - frameHeaderSize)
+		_, err := decodeFrame(short)
+		require.ErrorContains(t, err, "want 33")
 	}
 }
 

@@ -56,17 +56,17 @@ func (l *Landing) direct() bool {
 	if l.c.mode != ModeVerbs {
 		return host
 	}
-	if l.nic = l.c.bringer(region, l.size); l.nic == nil {
+	if l.nic = l.c.bringer(region, l); l.nic == nil {
 		return false
 	}
 	return host || l.size > scatterMost
 }
 
-// bringer chooses the NIC that brings a landing of size bytes into a region; nil
-// if it does not reach the region itself. Small pieces of host memory open no lane.
-func (c *Conn) bringer(region *gpubuf.Region, size int64) (n *nic) {
-	if region.HostBytes() == nil || size > alwaysAllowed {
-		n = c.nearest(region.Device())
+// bringer chooses the NIC that brings a landing into a region; nil if it does not
+// reach the region itself. Small pieces of host memory open no lane.
+func (c *Conn) bringer(region *gpubuf.Region, l *Landing) (n *nic) {
+	if region.HostBytes() == nil || l.size > alwaysAllowed {
+		n = c.nearest(region.Device(), l.token)
 	}
 	if n == nil {
 		n = c.lanes[1].nic

@@ -140,7 +140,7 @@ func (m *moreRails) takeApart(f *further) {
 	moved := c.recv.salvage(f.rail, err)
 	m.drop(f.lane)
 	m.uncount(f)
-	again := c.d.rails.fail(m.pair(f.lane.nic))
+	again := m.failed(f.lane.nic)
 	why := fmt.Sprintf("%s, lane %d: %v", f.lane.nic.dev.Name(), f.index, f.err)
 	c.stats.lost.Store(&why)
 	c.stats.lanesLost.Add(1)
@@ -220,7 +220,7 @@ func (b *bulkRecv) rehome(l *Landing) {
 	}
 	if !b.c.more.task(func() {
 		defer ref.Free()
-		n := b.c.bringer(ref.Region(), l.size)
+		n := b.c.bringer(ref.Region(), l)
 		if n == nil {
 			err = b.c.pinned.keep(ref.Device())
 		}

@@ -30,7 +30,7 @@ func holding(_ int, c *Config) {
 func pairWithRail(t *testing.T, n *railNetwork) (client, server *Conn, far *gpubuf.Pool) {
 	client, server = n.pair(t)
 	greet(t, client, server)
-	server.more.want(server.d.nics[1])
+	server.more.want(server.d.nics[1], Token{})
 	awaitRails(t, client, 2)
 	awaitRails(t, server, 2)
 	return client, server, newPoolAt(t, 1)

@@ -76,8 +76,9 @@ func (m *moreRails) start(c *Conn) {
 }
 
 // nearest returns the NIC by which memory of a device should be landed in, if the
-// Conn has a lane on it. If not, it has one opened and returns nil.
-func (c *Conn) nearest(dev gpubuf.Device) *nic {
+// Conn has a lane on it. If not, it has one opened for the offer that token names
+// and returns nil.
+func (c *Conn) nearest(dev gpubuf.Device, token Token) *nic {
 	if !c.rails {
 		return nil
 	}
@@ -88,7 +89,7 @@ func (c *Conn) nearest(dev gpubuf.Device) *nic {
 	case c.recv.hasRail(n):
 		return n
 	}
-	c.more.want(n)
+	c.more.want(n, token)
 	return nil
 }
 
@@ -123,8 +124,8 @@ func (b *bulkRecv) hasRail(n *nic) bool {
 	return false
 }
 
-// want opens a lane on n, once.
-func (m *moreRails) want(n *nic) {
+// want opens a lane on n, once, for the offer that token names.
+func (m *moreRails) want(n *nic, token Token) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	index := m.free()
@@ -134,7 +135,7 @@ func (m *moreRails) want(n *nic) {
 	m.asked[n]++
 	f, ready := &further{index: index, nic: n}, make(chan railReady, 1)
 	m.taken[index], m.opening[index] = f, ready
-	m.tasks.Go(func() { m.report(f, n, m.open(f, n, ready)) })
+	m.tasks.Go(func() { m.report(f, n, m.open(f, n, token, ready)) })
 }
 
 // free returns the first index that this side may use. mu is held.
@@ -148,6 +149,16 @@ func (m *moreRails) free() uint8 {
 
 // pair is what the Domain remembers failures of a lane on n by.
 func (m *moreRails) pair(n *nic) railPair { return railPair{addrOf(m.c.RemoteAddr()), n} }
+
+// failed notes that a lane on n failed, and returns how long its pair is not tried
+// again. With the whole connection it is not the pair that has failed.
+func (m *moreRails) failed(n *nic) time.Duration {
+	c := m.c
+	if m.ctx.Err() != nil || c.ending.closed.get() != nil || c.ending.peer.get() != nil {
+		return 0
+	}
+	return c.d.rails.fail(m.pair(n))
+}
 
 // uncount notes that a lane is gone.
 func (m *moreRails) uncount(f *further) {
@@ -164,7 +175,7 @@ func (m *moreRails) report(f *further, n *nic, err error) {
 	log := m.c.d.cfg.Logger
 	if err != nil {
 		m.uncount(f)
-		again := m.c.d.rails.fail(m.pair(n))
+		again := m.failed(n)
 		log.Warn("gdrpc: no bulk lane on a further NIC", "remote", m.c.RemoteAddr().String(), "device", n.dev.Name(), "err", err, "tried_again_after", again)
 		return
 	}
@@ -173,7 +184,7 @@ func (m *moreRails) report(f *further, n *nic, err error) {
 }
 
 // open is the opener's part.
-func (m *moreRails) open(f *further, n *nic, ready <-chan railReady) error {
+func (m *moreRails) open(f *further, n *nic, token Token, ready <-chan railReady) error {
 	ctx, cancel := context.WithTimeout(m.ctx, railBound)
 	defer cancel()
 	v, err := m.make([]*nic{n}, nil)
@@ -181,7 +192,9 @@ func (m *moreRails) open(f *further, n *nic, ready <-chan railReady) error {
 		m.unasked(f)
 		return err
 	}
-	r, err := m.ask(ctx, f, v, ready)
+	port := railPort{end: v.Endpoint(), qp: v.QPs()[0]}
+	m.c.control.send(frame{typ: frameBulkOpen, rail: f.index, port: port, token: token})
+	r, err := m.ready(ctx, ready)
 	if err != nil {
 		v.Close()
 		m.drop(v.lanes[0])
@@ -212,9 +225,8 @@ func (m *moreRails) unasked(f *further) {
 	delete(m.opening, f.index)
 }
 
-// ask sends BulkOpen and waits for BulkReady.
-func (m *moreRails) ask(ctx context.Context, f *further, v *VerbsLanes, ready <-chan railReady) (r railReady, err error) {
-	m.c.control.send(frame{typ: frameBulkOpen, rail: f.index, port: railPort{end: v.Endpoint(), qp: v.QPs()[0]}})
+// ready waits for BulkReady.
+func (m *moreRails) ready(ctx context.Context, ready <-chan railReady) (r railReady, err error) {
 	select {
 	case r = <-ready:
 	case <-ctx.Done():
@@ -238,15 +250,15 @@ func (m *moreRails) opened(f *frame) error {
 	case m.closed:
 		return nil
 	}
-	theirs, port := &further{index: f.rail}, f.port
+	theirs, port, token := &further{index: f.rail}, f.port, f.token
 	m.taken[f.rail] = theirs
-	m.tasks.Go(func() { m.answer(theirs, port) })
+	m.tasks.Go(func() { m.answer(theirs, port, token) })
 	return nil
 }
 
 // answer is the other side's part.
-func (m *moreRails) answer(f *further, port railPort) {
-	v, err := m.accept(port)
+func (m *moreRails) answer(f *further, port railPort, token Token) {
+	v, err := m.accept(port, token)
 	if err != nil {
 		m.c.control.send(frame{typ: frameBulkReady, rail: f.index, status: bulkFailed})
 		if m.c.outlive {
@@ -266,12 +278,13 @@ func (m *moreRails) answer(f *further, port railPort) {
 	m.report(f, v.nic, m.settle(f, err))
 }
 
-// accept makes a lane that receives from, and sends to, the peer's.
-func (m *moreRails) accept(port railPort) (*VerbsLanes, error) {
+// accept makes a lane that receives from, and sends to, the peer's, which the peer
+// wants for the offer that token names.
+func (m *moreRails) accept(port railPort, token Token) (*VerbsLanes, error) {
 	if err := port.end.Check(); err != nil {
 		return nil, err
 	}
-	v, err := m.make(m.byUse(), &port.end)
+	v, err := m.make(m.byUse(m.c.nearSource(token)), &port.end)
 	if err != nil {
 		return nil, err
 	}
@@ -286,21 +299,36 @@ func (m *moreRails) accept(port railPort) (*VerbsLanes, error) {
 	return v, nil
 }
 
-// byUse returns the NICs, those that have no lane of the Conn first: of equally
-// good ones the first is chosen.
-func (m *moreRails) byUse() []*nic {
+// nearSource returns the NIC that should send an offer, if its source lies in
+// memory that has a place; else nil.
+func (c *Conn) nearSource(token Token) *nic {
+	o := c.offers.get(token)
+	if o == nil || o.where == nil {
+		return nil
+	}
+	dev := o.where.Device()
+	if c.d.cfg.Nearest == nil {
+		switch memoryName(dev) {
+		case hostMemory, unknownMemory:
+			return nil
+		}
+	}
+	return c.d.nearest(dev)
+}
+
+// byUse returns the NICs, first near, if it is one, then those that have no lane of
+// the Conn: of equally good ones the first is chosen.
+func (m *moreRails) byUse(near *nic) []*nic {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := slices.Clone(m.c.d.nics)
-	slices.SortStableFunc(list, func(a, b *nic) int {
-		switch {
-		case m.asked[a] > 0 == (m.asked[b] > 0):
-			return 0
-		case m.asked[b] > 0:
+	use := func(n *nic) int {
+		if n == near {
 			return -1
 		}
-		return 1
-	})
+		return min(m.asked[n], 1)
+	}
+	slices.SortStableFunc(list, func(a, b *nic) int { return use(a) - use(b) })
 	return list
 }
 
@@ -371,8 +399,8 @@ func (m *moreRails) sender(index uint8) *bulkSend {
 	return nil
 }
 
-// ready takes the peer's BulkReady. An error is a rule broken.
-func (m *moreRails) ready(f *frame) error {
+// answered takes the peer's BulkReady. An error is a rule broken.
+func (m *moreRails) answered(f *frame) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ch := m.opening[f.rail]

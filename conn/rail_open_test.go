@@ -69,7 +69,7 @@ func TestRails(t *testing.T) {
 	client, server := n.pair(t)
 	greet(t, client, server)
 	near, far := newPoolAt(t, 0), newPoolAt(t, 1)
-	s, want := filled(t, near, 3<<20, 1)
+	s, want := filled(t, far, 3<<20, 1) // so that the peer's end is on its second NIC too
 	require.Equal(t, PathGDR, landBy(t, client, server, s, alloc(t, near, 3<<20), want))
 	require.Equal(t, []string{"rail0"}, railsOf(server))
 
@@ -100,7 +100,7 @@ func TestRailsBothOpen(t *testing.T) {
 	client, server := n.pair(t)
 	greet(t, client, server)
 	for _, c := range []*Conn{client, server} {
-		c.more.want(c.d.nics[1])
+		c.more.want(c.d.nics[1], Token{})
 	}
 	awaitRails(t, client, 2)
 	awaitRails(t, server, 2)
@@ -148,7 +148,7 @@ func TestRailLostOld(t *testing.T) {
 	n.old = true
 	client, server := n.pair(t)
 	greet(t, client, server)
-	server.more.want(server.d.nics[1])
+	server.more.want(server.d.nics[1], Token{})
 	awaitRails(t, client, 2)
 	awaitRails(t, server, 2)
 	wait := busy(t, client, server)
