@@ -107,7 +107,7 @@ type Setup struct {
 	FirstRead func(b []byte)
 }
 
-// MaxBulkLanes bounds the bulk lanes of one Conn.
+// MaxBulkLanes bounds the bulk lanes of one Setup.
 const MaxBulkLanes = 16
 
 // New makes a Conn. It takes over everything in s, and closes it if it fails.

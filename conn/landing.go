@@ -31,6 +31,7 @@ type Landing struct {
 	// Guarded by bulkRecv.mu of the lane.
 	unwait func() bool // stops waiting for dst's event; nil if nothing is waited for
 	todo   []span      // not asked for yet, in order
+	whole  [1]span     // what todo begins as
 	wrote  bool        // a NIC was told to write to dst itself
 	landed int64       // bytes in dst
 	open   int         // receives posted and not consumed, copies and sums not finished
@@ -71,7 +72,7 @@ func (c *Conn) LandFrom(token Token, flags OfferFlags, from Place, dst *gpubuf.S
 	ref, err := dst.TryRef()
 	if err == nil {
 		l.dst, l.size = ref, ref.Len()
-		l.todo = []span{{0, l.size}}
+		l.whole[0].n, l.todo = l.size, l.whole[:]
 		err = c.startLanding(l, flags)
 	}
 	if err != nil {

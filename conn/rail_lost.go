@@ -91,6 +91,7 @@ func (m *moreRails) say(f *further) {
 func (m *moreRails) release(f *further) {
 	if f.told && f.said && m.taken[f.index] == f {
 		delete(m.taken, f.index)
+		m.full = false
 	}
 }
 

@@ -1,9 +1,11 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -315,4 +317,82 @@ func TestTodo(t *testing.T) {
 	require.Empty(t, l.todo)
 	l.miss(span{7, 3})
 	require.Equal(t, []span{{7, 3}}, l.todo)
+}
+
+// heldNIC is a NIC whose queue pairs cannot be destroyed once armed is set: they are,
+// but it says that they are not.
+type heldNIC struct {
+	ibverbs.Device
+	armed *atomic.Bool
+}
+
+type heldContext struct {
+	ibverbs.FabricContext
+	armed *atomic.Bool
+}
+
+type heldPD struct {
+	ibverbs.DevicePD
+	armed *atomic.Bool
+}
+
+type heldQP struct {
+	ibverbs.QP
+	armed *atomic.Bool
+}
+
+func (d heldNIC) Open() (ibverbs.Context, error) {
+	ctx, err := d.Device.Open()
+	if err != nil {
+		return nil, err
+	}
+	return heldContext{ctx.(ibverbs.FabricContext), d.armed}, nil
+}
+
+func (c heldContext) AllocPD() (ibverbs.PD, error) {
+	pd, err := c.FabricContext.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	return heldPD{pd.(ibverbs.DevicePD), c.armed}, nil
+}
+
+func (p heldPD) CreateQP(init ibverbs.QPInitAttr) (ibverbs.QP, error) {
+	qp, err := p.DevicePD.CreateQP(init)
+	if err != nil {
+		return nil, err
+	}
+	return heldQP{qp, p.armed}, nil
+}
+
+func (q heldQP) Destroy() error {
+	if err := q.QP.Destroy(); err != nil || !q.armed.Load() {
+		return err
+	}
+	return errors.New("the device does not answer")
+}
+
+// TestRailLostHeld: where the lost queue pair may still write to a destination,
+// nothing is asked for again, and the connection is reset.
+func TestRailLostHeld(t *testing.T) {
+	var armed atomic.Bool
+	n := newRailNetworkOf(t, func(side int, c *Config) {
+		if side == 1 {
+			c.NICs[1] = heldNIC{c.NICs[1], &armed}
+		}
+		holding(side, c)
+	})
+	client, server, far := pairWithRail(t, n)
+	m := begin(t, client, server, far, 9<<20, 1)
+	awaitAsked(t, server)
+	armed.Store(true)
+	furtherLane(server).abort(errNoNIC)
+	require.ErrorContains(t, m.l.Wait(soon(t)), "the device does not answer")
+	<-m.l.Consumed()
+	requireReset(t, server, "the device does not answer")
+	require.Zero(t, server.Stats().LandingsMoved)
+	client.Close()
+	<-client.ending.done
+	m.o.Withdraw()
+	<-m.o.Drained()
 }

@@ -23,8 +23,13 @@ import (
 // the lane once the peer's Ready is here, so that no request meets a lane that
 // its owner does not know.
 
-// railBound is how long opening a lane may take.
-const railBound = 5 * time.Second
+const (
+	// railBound is how long opening a lane may take.
+	railBound = 5 * time.Second
+	// maxRails bounds the indices of bulk lanes, where the peer knows BulkLost;
+	// earlier versions take MaxBulkLanes.
+	maxRails = 64
+)
 
 // moreRails are the further bulk lanes of a Conn.
 type moreRails struct {
@@ -38,6 +43,7 @@ type moreRails struct {
 	// mu is taken after all others but the Domain's.
 	mu      sync.Mutex
 	closed  bool                     // guarded by mu
+	full    bool                     // no index is free for this side; guarded by mu
 	asked   map[*nic]int             // lanes on that NIC, open or being opened; guarded by mu
 	opening map[uint8]chan railReady // lanes whose BulkReady has not come; guarded by mu
 	taken   map[uint8]*further       // by index; guarded by mu
@@ -129,13 +135,27 @@ func (m *moreRails) want(n *nic, token Token) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	index := m.free()
-	if m.asked[n] > 0 || m.closed || index >= MaxBulkLanes || !m.c.d.rails.may(m.pair(n)) {
+	if m.asked[n] > 0 || m.closed || m.full || !m.c.d.rails.may(m.pair(n)) {
+		return
+	}
+	if m.full = index >= m.most(); m.full {
+		m.tasks.Go(func() {
+			m.c.d.cfg.Logger.Warn("gdrpc: no bulk lane on further NICs: all numbers are in use", "remote", m.c.RemoteAddr().String(), "device", n.dev.Name(), "lane", index)
+		})
 		return
 	}
 	m.asked[n]++
 	f, ready := &further{index: index, nic: n}, make(chan railReady, 1)
 	m.taken[index], m.opening[index] = f, ready
 	m.tasks.Go(func() { m.report(f, n, m.open(f, n, token, ready)) })
+}
+
+// most is the bound of indices.
+func (m *moreRails) most() uint8 {
+	if m.c.outlive {
+		return maxRails
+	}
+	return MaxBulkLanes
 }
 
 // free returns the first index that this side may use. mu is held.
@@ -243,7 +263,7 @@ func (m *moreRails) opened(f *frame) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case int(f.rail) >= MaxBulkLanes || f.rail%2 == m.first%2 || f.rail == 0 || m.taken[f.rail] != nil:
+	case f.rail >= m.most() || f.rail%2 == m.first%2 || f.rail == 0 || m.taken[f.rail] != nil:
 		return fmt.Errorf("bulk lane %d is opened, whose number is not free", f.rail)
 	case max(f.port.qp.QPNum, f.port.qp.PSN) > 1<<24-1:
 		return fmt.Errorf("bulk lane with queue pair number %d, PSN %d: want 24 bits each", f.port.qp.QPNum, f.port.qp.PSN)
@@ -345,13 +365,13 @@ func (m *moreRails) make(among []*nic, peer *route.Endpoint) (*VerbsLanes, error
 	}
 	v.lanes = []*Lane{l}
 	m.mu.Lock()
-	full := len(m.lanes) >= MaxBulkLanes // those that are being closed have no index any more
+	full := len(m.lanes) >= int(m.most()) // those that are being closed have no index any more
 	if !full {
 		m.lanes = append(m.lanes, l)
 	}
 	m.mu.Unlock()
 	if full {
-		return nil, errors.Join(fmt.Errorf("%d lanes are open, or are being closed", MaxBulkLanes), l.Close())
+		return nil, errors.Join(fmt.Errorf("%d lanes are open, or are being closed", m.most()), l.Close())
 	}
 	return v, nil
 }

@@ -94,6 +94,42 @@ func TestRails(t *testing.T) {
 	require.EqualValues(t, 1, len(server.more.lanes))
 }
 
+// TestRailsMany: a host may have more NICs than earlier versions have numbers for.
+func TestRailsMany(t *testing.T) {
+	const nics = 12
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprintf("old %v", old), func(t *testing.T) {
+			n := &network{Fabric: fabric.New(), old: old}
+			for side := range n.domains {
+				c := quiet()
+				for i := range nics {
+					c.NICs = append(c.NICs, n.NewDevice(fabric.Config{Name: fmt.Sprintf("rail%02d", i), Ports: []fabric.Port{fabric.RoCE(fmt.Sprintf("10.0.%d.%d", i, side+1), "eth0")}}))
+				}
+				c.Nearest = nearestByIndex
+				n.domains[side] = newDomain(t, c)
+			}
+			client, server := n.pair(t)
+			greet(t, client, server)
+			for i := range nics {
+				pool := newPoolAt(t, i)
+				s, want := filled(t, pool, 300000, byte(i))
+				for range 2 {
+					require.Equal(t, PathGDR, landBy(t, client, server, s, alloc(t, pool, 300000), want))
+					awaitOpening(t, server)
+					awaitOpening(t, client)
+				}
+			}
+			want := nics
+			if old {
+				want = MaxBulkLanes / 2 // the server's numbers: 0, 2, to 14
+			}
+			require.Len(t, railsOf(server), want)
+			require.Len(t, server.Stats().ByNIC, want)
+			require.NoError(t, server.ending.failed.get())
+		})
+	}
+}
+
 // TestRailsBothOpen: both sides want a lane at once, and each gets one.
 func TestRailsBothOpen(t *testing.T) {
 	n := newRailNetwork(t)
@@ -168,7 +204,7 @@ func TestRogueRails(t *testing.T) {
 	}{
 		"number of the first":     {frame{typ: frameBulkOpen, rail: 0, port: good}, "whose number is not free"},
 		"number of the other":     {frame{typ: frameBulkOpen, rail: 2, port: good}, "whose number is not free"},
-		"too many":                {frame{typ: frameBulkOpen, rail: 17, port: good}, "whose number is not free"},
+		"too many":                {frame{typ: frameBulkOpen, rail: 65, port: good}, "whose number is not free"},
 		"wide number":             {frame{typ: frameBulkOpen, rail: 1, port: railPort{qp: QPInfo{QPNum: 1 << 24}}}, "want 24 bits"},
 		"ready from nowhere":      {frame{typ: frameBulkReady, rail: 2, port: good}, "which was not opened"},
 		"loss of no lane":         {frame{typ: frameBulkLost, rail: 1}, "bulk lane 1 is lost, which does not exist"},
@@ -190,6 +226,14 @@ func TestRogueRails(t *testing.T) {
 		f := frame{typ: frameBulkOpen, rail: 1, port: good}
 		require.NoError(t, server.more.opened(&f))
 		require.ErrorContains(t, server.more.opened(&f), "whose number is not free") // which resets
+	})
+	t.Run("too many for an earlier version", func(t *testing.T) {
+		n := newRailNetwork(t)
+		n.old = true
+		client, server := n.pair(t)
+		greet(t, client, server)
+		client.control.send(frame{typ: frameBulkOpen, rail: 17, port: good})
+		requireReset(t, server, "whose number is not free")
 	})
 	t.Run("lost twice", func(t *testing.T) {
 		n := newRailNetwork(t)

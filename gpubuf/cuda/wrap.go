@@ -17,8 +17,8 @@ type PointerInfo struct {
 	// BufferID names the allocation; no later one at the same address has it
 	// (CU_POINTER_ATTRIBUTE_BUFFER_ID). Caches of registrations are keyed by it.
 	BufferID uint64
-	// Legacy tells memory of cuMemAlloc from that of pools and of the virtual
-	// memory API, parts of which change hands under one address
+	// Legacy tells memory of cuMemAlloc, which has one BufferID, from that of
+	// pools and of the virtual memory API, whose ranges can have several
 	// (CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE).
 	Legacy bool
 }
@@ -124,8 +124,8 @@ var (
 )
 
 // AllocationID is the buffer id of memory of cuMemAlloc. Other memory has none: a
-// pool hands the same allocation out again, and an address of the virtual memory
-// API may lead elsewhere later.
+// range of the virtual memory API may consist of several mappings, each of which
+// has its own and can be replaced, and NICs do not register the memory of pools.
 func (m *wrapped) AllocationID() uint64 { return m.allocation }
 
 // Free waits for the copies that are under way; the memory stays the user's.

@@ -42,3 +42,27 @@ func TestServerNonce(t *testing.T) {
 	require.Len(t, serverNonce(n), nonceSize)
 	require.NotEqual(t, n, serverNonce(n))
 }
+
+// TestRailsAgreed: peers of earlier versions open further lanes and end with them,
+// or have none.
+func TestRailsAgreed(t *testing.T) {
+	ours := &Self{Rails: true}
+	for _, tt := range []struct {
+		name        string
+		self        *Self
+		features    uint64
+		rails, lost bool
+	}{
+		{"same version", ours, ours.features(), true, true},
+		{"earlier version", ours, featureReady | featureRails, true, false},
+		{"no NICs there", ours, featureReady, false, false},
+		{"lost alone means nothing", ours, featureLostRails, false, false},
+		{"no NICs here", &Self{}, ours.features(), false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := &wirepb.Hello{Features: tt.features}
+			require.Equal(t, tt.rails, tt.self.rails(h))
+			require.Equal(t, tt.lost, tt.self.lostRails(h))
+		})
+	}
+}
