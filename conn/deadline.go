@@ -8,12 +8,16 @@ import (
 // deadline is one direction's deadline: a channel that is closed while the
 // deadline is past.
 type deadline struct {
+	passed func() // called after past is closed; may be nil
+
 	mu    sync.Mutex
 	timer *time.Timer   // guarded by mu
 	past  chan struct{} // guarded by mu; closed when past
 }
 
-func newDeadline() *deadline { return &deadline{past: make(chan struct{})} }
+func newDeadline(passed func()) *deadline {
+	return &deadline{passed: passed, past: make(chan struct{})}
+}
 
 // set replaces the deadline; the zero time means none. Waiters on a channel
 // that wait returned earlier see the new deadline if it comes sooner, or if the
@@ -40,7 +44,7 @@ func (d *deadline) set(t time.Time) {
 	wait := time.Until(t)
 	if wait <= 0 {
 		if !isPast {
-			close(d.past)
+			d.end(d.past)
 		}
 		return
 	}
@@ -48,7 +52,14 @@ func (d *deadline) set(t time.Time) {
 		d.past = make(chan struct{})
 	}
 	past := d.past
-	d.timer = time.AfterFunc(wait, func() { close(past) })
+	d.timer = time.AfterFunc(wait, func() { d.end(past) })
+}
+
+func (d *deadline) end(past chan struct{}) {
+	close(past)
+	if d.passed != nil {
+		d.passed()
+	}
 }
 
 // wait returns a channel that is closed while the deadline is past.

@@ -74,7 +74,7 @@ type QPInfo struct {
 }
 
 // Lane is one queue pair of a Conn with its completion queue, its blocks of
-// host memory and the goroutine that polls. Until New takes it, whoever made it
+// host memory and its poller. Until New takes it, whoever made it
 // must Close it.
 type Lane struct {
 	d     *Domain
@@ -96,6 +96,7 @@ type Lane struct {
 	drained chan struct{}
 	dead    chan struct{} // closed when no waiter polls any more
 	poller  poller
+	waits   *waits // of a lane that those who wait poll; else nil
 
 	cause    atomic.Pointer[error] // why it was aborted
 	closing  atomic.Bool
@@ -144,6 +145,9 @@ func (d *Domain) makeLane(n *nic, r *route.Route, kind LaneKind) (*Lane, error) 
 	l := &Lane{
 		d: d, nic: n, route: r, kind: kind, shape: kind.shape(), psn: randomPSN(),
 		drained: make(chan struct{}, 1), dead: make(chan struct{}), closed: make(chan struct{}),
+	}
+	if r != nil && kind == LaneStream {
+		l.waits = newWaits(d.cfg.PollTime)
 	}
 	if err := l.open(); err != nil {
 		l.Close()
@@ -249,9 +253,10 @@ func (l *Lane) postSend(wrid uint64, sge ibverbs.SGE, op ibverbs.WROpcode, imm u
 	return l.postSendList(wrid, []ibverbs.SGE{sge}, op, imm)
 }
 
-// postSendList posts one signalled send of several pieces.
+// postSendList posts one signalled send of several pieces. It is solicited: the
+// peer's lane may be armed for nothing else.
 func (l *Lane) postSendList(wrid uint64, sges []ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
-	wr := ibverbs.SendWR{WRID: wrid, SGList: sges, Opcode: op, Flags: ibverbs.SendSignaled, Imm: imm}
+	wr := ibverbs.SendWR{WRID: wrid, SGList: sges, Opcode: op, Flags: ibverbs.SendSignaled | ibverbs.SendSolicited, Imm: imm}
 	l.posted.Add(1)
 	_, err := l.qp.PostSend([]ibverbs.SendWR{wr})
 	if err != nil {
@@ -345,6 +350,10 @@ func (l *Lane) close() error {
 // lane that never started has nobody who polls, and nobody who would miss it.
 func (l *Lane) awaitDrained() {
 	if !l.poller.started.Load() {
+		return
+	}
+	if l.waits != nil {
+		l.pollDrained()
 		return
 	}
 	bound := time.NewTimer(closeBound)

@@ -164,7 +164,10 @@ func (e *early) wait(ctx context.Context, ch chan error) error {
 }
 
 // hand gives the lane to the Conn whose handler is set.
-func (e *early) hand() { close(e.handed) }
+func (e *early) hand() {
+	close(e.handed)
+	e.l.kick()
+}
 
 // end lets go of completions that no Conn will take.
 func (e *early) end() { e.once.Do(func() { close(e.ended) }) }

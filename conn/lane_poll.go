@@ -9,8 +9,9 @@ import (
 )
 
 // poller takes a lane's completions to the lane's handler, one at a time: on a
-// goroutine that waits for events, or, where the provider calls a completion
-// handler, on whatever goroutine has something to tell.
+// goroutine that waits for events; or, where the provider calls a completion
+// handler, on whatever goroutine has something to tell; or on those that wait for
+// what the lane brings (lane_wait.go).
 type poller struct {
 	started atomic.Bool
 	waiter  sync.WaitGroup // the goroutine that waits for events
@@ -21,8 +22,8 @@ type poller struct {
 	called ibverbs.HandledCQ // nil if there is a waiter
 
 	again atomic.Bool // there may be completions that nobody has polled
-	run   sync.Mutex  // held by the goroutine that polls; for good once stopped
-	dead  bool        // fail was called; guarded by run
+	run   sync.Mutex  // held by the goroutine that polls; for good once a handled lane is stopped
+	dead  bool        // nothing is polled any more; guarded by run
 }
 
 // arm announces start, after which Close waits for the handler. All lanes of a
@@ -66,29 +67,41 @@ func (l *Lane) startPoller() {
 		go l.reap() // not here: the handler takes locks
 		return
 	}
+	if l.waits != nil {
+		l.waits.turn.Lock() // the goroutine's, until it hands the lane on
+	}
 	go func() {
 		defer p.waiter.Done()
+		err := l.poll()
+		if l.waits != nil {
+			l.handOn(err)
+			return
+		}
 		defer close(l.dead)
-		if err := l.poll(); !errors.Is(err, ibverbs.ErrClosed) {
+		if !errors.Is(err, ibverbs.ErrClosed) {
 			p.fail(err)
 		}
 	}()
 }
 
-// poll runs until the channel closes or the queue dies. It arms the queue
-// before it polls it empty, so that no completion is missed.
+// poll runs until the channel closes, the queue dies or others poll. It arms the
+// queue before it polls it empty, so that no completion is missed.
 func (l *Lane) poll() error {
-	for {
-		if err := l.cq.ReqNotify(); err != nil {
+	for !l.handedOn() {
+		if err := l.cq.ReqNotify(false); err != nil {
 			return err
 		}
-		if err := l.empty(); err != nil {
+		l.poller.run.Lock()
+		err := l.empty()
+		l.poller.run.Unlock()
+		if err != nil {
 			return err
 		}
-		if _, err := l.channel.Wait(); err != nil {
+		if _, err := l.channel.Wait(); err != nil && !errors.Is(err, ibverbs.ErrInterrupted) {
 			return err
 		}
 	}
+	return nil
 }
 
 // empty polls the queue until nothing is left.
@@ -104,6 +117,9 @@ func (l *Lane) empty() error {
 			if l.posted.Add(-1) == 0 {
 				l.signalDrained()
 			}
+		}
+		if l.waits != nil {
+			l.waits.changes.Add(1)
 		}
 	}
 }

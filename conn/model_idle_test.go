@@ -2,6 +2,13 @@ package conn
 
 import "fmt"
 
+// pollStream polls a stream that nobody waits for.
+func pollStream(c *Conn) {
+	if s, ok := c.stream.(*qpStream); ok && s.l.waits != nil {
+		s.l.pollOnce()
+	}
+}
+
 // idleFaults says what an idle Conn still holds. It looks inside: nothing else
 // tells whether every credit has come back.
 func idleFaults(c, peer *Conn) (faults []string) {

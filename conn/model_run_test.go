@@ -100,7 +100,13 @@ func (r *modelRun) openSide(side int) (*modelSide, error) {
 
 // settle holds what is idle to having everything back.
 func (r *modelRun) settle() {
-	time.Sleep(3 * eagerKeep) // pushes that nobody claims, completions that are late
+	for range 2 { // the first poll may have credits sent
+		time.Sleep(3 * eagerKeep) // pushes that nobody claims, completions that are late
+		for _, l := range r.links {
+			pollStream(l.ends[0])
+			pollStream(l.ends[1])
+		}
+	}
 	for _, l := range r.links {
 		l.check()
 		if l.calm() {

@@ -239,7 +239,7 @@ func (l *looped) transfer(half uint64) error {
 	defer bound.Stop()
 	var wcs [2]ibverbs.WC
 	for done := 0; done < len(wcs); {
-		if err := l.cq.ReqNotify(); err != nil {
+		if err := l.cq.ReqNotify(false); err != nil {
 			return err
 		}
 		n, err := l.cq.Poll(wcs[:])

@@ -50,8 +50,11 @@ type qpStream struct {
 	writeLock sync.Mutex // held by the one Write that is under way
 	readBy    *deadline
 	writeBy   *deadline
-	readable  chan struct{} // has a token when Read should look again
-	writable  chan struct{} // has a token when Write should look again
+	// Each has a token when who waits should look again.
+	readable chan struct{} // Read
+	writable chan struct{} // Write and CloseWrite
+	ending   chan struct{} // the goroutine of Close
+	breaking chan struct{} // awaitBroken
 
 	mu sync.Mutex // guards all below; taken after readLock and writeLock
 
@@ -67,11 +70,8 @@ type qpStream struct {
 	writeErr error // why Write cannot go on
 	broken   error // the queue pair is in error
 	closed   bool
-	drained  chan struct{} // closed when closed and nothing is left to send
 
 	broke    func(error)   // told of broken; may be nil; guarded by mu
-	down     chan struct{} // closed when broken is set, or the stream is closed
-	downOnce sync.Once     // closes down
 	finished chan struct{} // closed when the lane is closed
 }
 
@@ -86,12 +86,16 @@ var _ stream = (*qpStream)(nil)
 func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration) *qpStream {
 	s := &qpStream{
 		l: l, local: local, remote: remote, drainBound: drainBound,
-		readBy: newDeadline(), writeBy: newDeadline(),
+		readBy: newDeadline(l.kick), writeBy: newDeadline(l.kick),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
-		credits: streamWindow, drained: make(chan struct{}), down: make(chan struct{}), finished: make(chan struct{}),
+		ending: make(chan struct{}, 1), breaking: make(chan struct{}, 1),
+		credits: streamWindow, finished: make(chan struct{}),
 	}
 	for i := range streamBlocks {
 		s.free = append(s.free, i)
+	}
+	if l.waits != nil {
+		l.waits.wake = s.wakeAll
 	}
 	l.arm(s.complete, s.fail)
 	l.start()
@@ -104,6 +108,19 @@ func wake(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default:
 	}
+}
+
+// wakeAll has everybody who waits look again.
+func (s *qpStream) wakeAll() {
+	for _, ch := range [...]chan struct{}{s.readable, s.writable, s.ending, s.breaking} {
+		wake(ch)
+	}
+}
+
+// changed has everybody who waits look again after what no completion tells.
+func (s *qpStream) changed() {
+	s.wakeAll()
+	s.l.kick()
 }
 
 // complete takes one completion of the lane.
@@ -126,15 +143,12 @@ func (s *qpStream) fail(err error) {
 	if s.broken == nil {
 		s.broken = fmt.Errorf("stream lane: %w", err)
 	}
-	s.checkDrained()
 	broke, err := s.broke, s.broken
 	s.mu.Unlock()
-	s.goDown()
 	if broke != nil {
 		broke(err)
 	}
-	wake(s.readable)
-	wake(s.writable)
+	s.changed()
 }
 
 // unlock releases mu after sends were posted.
@@ -154,33 +168,37 @@ func (s *qpStream) tell(f func(error)) {
 	}
 }
 
-func (s *qpStream) goDown() { s.downOnce.Do(func() { close(s.down) }) }
-
 // awaitBroken waits until the queue pair, which was told to flush, has delivered
 // what had arrived, and reports whether the peer's end of the stream is in that.
 // A device that does not flush has its time bounded.
 func (s *qpStream) awaitBroken() bool {
-	bound := time.NewTimer(closeBound)
-	defer bound.Stop()
-	select {
-	case <-s.down:
-	case <-bound.C:
-	}
+	s.awaitState(s.breaking, closeBound, func() bool { return s.broken != nil || s.closed })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.eof
 }
 
-// checkDrained tells Close's goroutine when nothing is left to send. mu is
-// held.
-func (s *qpStream) checkDrained() {
-	if !s.closed || s.drained == nil {
-		return
+// awaitState waits for what ok reports, which runs with mu held, or the bound. ch
+// gets a token for whatever may change it.
+func (s *qpStream) awaitState(ch <-chan struct{}, bound time.Duration, ok func() bool) {
+	by := newDeadline(s.l.kick)
+	by.set(time.Now().Add(bound))
+	defer by.set(time.Time{})
+	for !by.expired() {
+		seen := s.l.changes()
+		s.mu.Lock()
+		done := ok()
+		s.mu.Unlock()
+		if done {
+			return
+		}
+		s.l.wait(ch, by, true, seen)
 	}
-	if s.broken != nil || s.flags == 0 && s.bare == 0 && len(s.free) == streamBlocks {
-		close(s.drained)
-		s.drained = nil
-	}
+}
+
+// drained reports whether nothing is left to send. mu is held.
+func (s *qpStream) drained() bool {
+	return s.broken != nil || s.flags == 0 && s.bare == 0 && len(s.free) == streamBlocks
 }
 
 // Close sends what was written and then Close, after which the queue pair is
@@ -198,7 +216,6 @@ func (s *qpStream) close(why error) error {
 		return net.ErrClosed
 	}
 	s.closed = true
-	drained := s.drained
 	if why == nil {
 		s.flags |= streamClose
 	} else if s.broken == nil {
@@ -206,23 +223,15 @@ func (s *qpStream) close(why error) error {
 	}
 	s.discard()
 	s.sendBare()
-	s.checkDrained()
 	s.unlock()
-	s.goDown()
-	wake(s.readable)
-	wake(s.writable)
-	go s.finish(drained)
+	s.changed()
+	go s.finish()
 	return nil
 }
 
 // finish ends the lane once the peer can have everything, bounded.
-func (s *qpStream) finish(drained <-chan struct{}) {
-	bound := time.NewTimer(s.drainBound)
-	defer bound.Stop()
-	select {
-	case <-drained:
-	case <-bound.C:
-	}
+func (s *qpStream) finish() {
+	s.awaitState(s.ending, s.drainBound, s.drained)
 	s.awaitCalls()
 	s.l.Close()
 	close(s.finished)

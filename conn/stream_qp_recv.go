@@ -28,15 +28,15 @@ func (s *qpStream) awaitReadable() error {
 		if s.readBy.expired() {
 			return os.ErrDeadlineExceeded
 		}
+		seen := s.l.changes()
 		s.mu.Lock()
 		ready, err := len(s.arrived) > 0, s.readErr()
+		stuck := s.bareFull() // then the peer may lack credits
 		s.mu.Unlock()
 		if ready || err != nil {
 			return err
 		}
-		if err := await(s.readable, s.readBy); err != nil {
-			return err
-		}
+		s.l.wait(s.readable, s.readBy, stuck, seen)
 	}
 }
 

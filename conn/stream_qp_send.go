@@ -39,6 +39,7 @@ func (s *qpStream) takeBlock(need bool) (int, error) {
 		if s.writeBy.expired() {
 			return 0, os.ErrDeadlineExceeded
 		}
+		seen := s.l.changes()
 		s.mu.Lock()
 		err := s.writable1()
 		if err != nil || !need {
@@ -52,10 +53,9 @@ func (s *qpStream) takeBlock(need bool) (int, error) {
 			s.mu.Unlock()
 			return block, nil
 		}
+		sends := len(s.free) == 0
 		s.mu.Unlock()
-		if err := await(s.writable, s.writeBy); err != nil {
-			return 0, err
-		}
+		s.l.wait(s.writable, s.writeBy, sends, seen)
 	}
 }
 
@@ -88,10 +88,14 @@ func (s *qpStream) takeOwed() uint32 {
 	return owed
 }
 
+// bareFull reports whether all messages without payload are under way. mu is
+// held.
+func (s *qpStream) bareFull() bool { return s.bare == streamSends-streamBlocks }
+
 // sendBare sends what needs no credit: credits, once half a window is owed, and
 // flags, once all payload before them is posted. mu is held.
 func (s *qpStream) sendBare() {
-	if s.broken != nil || s.bare == streamSends-streamBlocks {
+	if s.broken != nil || s.bareFull() {
 		return // tried again when a send completes
 	}
 	var flags uint8
@@ -123,7 +127,7 @@ func (s *qpStream) sent(wrid uint64) {
 		wake(s.writable)
 	}
 	s.sendBare()
-	s.checkDrained()
+	wake(s.ending)
 }
 
 // CloseWrite ends the outgoing direction behind all that was written.
@@ -131,12 +135,15 @@ func (s *qpStream) CloseWrite() error {
 	s.writeLock.Lock() // behind the Write that is under way
 	defer s.writeLock.Unlock()
 	s.mu.Lock()
-	defer s.unlock()
 	if err := s.writable1(); err != nil {
+		s.mu.Unlock()
 		return err
 	}
 	s.writeErr = fmt.Errorf("write after CloseWrite: %w", syscall.EPIPE)
 	s.flags |= streamCloseWrite
 	s.sendBare()
+	s.unlock()
+	// It is posted by now, unless all sends were under way.
+	s.awaitState(s.writable, s.drainBound, func() bool { return s.flags&streamCloseWrite == 0 || s.broken != nil || s.closed })
 	return nil
 }

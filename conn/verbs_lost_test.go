@@ -284,6 +284,7 @@ func TestVerbsCQFails(t *testing.T) {
 	for i := range pairs {
 		pairs[i][0], pairs[i][1] = n.pair(t)
 		greet(t, pairs[i][0], pairs[i][1])
+		go func() { _, _ = io.Copy(io.Discard, pairs[i][0]) }() // a stream is polled by who waits for it
 	}
 	armed.Store(true)
 	_, err := pairs[0][1].Write([]byte{1}) // has a queue polled, unless one still was

@@ -8,6 +8,9 @@ type CompChannel interface {
 	// coalesced: arm again, then poll until empty. After Close it returns
 	// ErrClosed.
 	Wait() (CQ, error)
+	// Interrupt has one Wait, that which is under way or else the next,
+	// return ErrInterrupted. Interrupts that no Wait has met are one.
+	Interrupt()
 	// Close unblocks Wait, for good, and destroys the channel once none of
 	// its queues is left. Those that are left raise no more events.
 	Close() error
@@ -22,8 +25,10 @@ type CQ interface {
 	// ReqNotify asks for one event at the next completion
 	// (ibv_req_notify_cq(3)). It is one-shot and edge-triggered:
 	// completions that are already queued raise none, so poll once more
-	// after arming.
-	ReqNotify() error
+	// after arming. With solicitedOnly, sends that succeed may raise none,
+	// nor receives whose sender has not set SendSolicited; what fails raises
+	// one all the same. A queue that is armed for any completion stays so.
+	ReqNotify(solicitedOnly bool) error
 	// Destroy destroys the queue. It fails with ErrBusy while QPs use it.
 	Destroy() error
 }

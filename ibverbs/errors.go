@@ -18,6 +18,8 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 	// ErrBusy: objects that depend on this one still exist (EBUSY).
 	ErrBusy = errors.New("device or resource busy")
+	// ErrInterrupted: CompChannel.Interrupt ended the wait.
+	ErrInterrupted = errors.New("interrupted")
 	// ErrClosed: the object was closed or destroyed. It is net.ErrClosed.
 	ErrClosed = net.ErrClosed
 )

@@ -157,3 +157,7 @@ type SendFlags uint32
 // pair went to ERR never complete: to account for them, post one more there and
 // wait for its flush.
 const SendSignaled SendFlags = 1 << 1
+
+// SendSolicited has the peer's receive raise an event where its queue is armed
+// for solicited completions only (CQ.ReqNotify).
+const SendSolicited SendFlags = 1 << 2

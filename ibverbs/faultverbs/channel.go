@@ -19,6 +19,7 @@ type CompChannel struct {
 	wake   sync.Cond  // on mu
 	cqs    map[ibverbs.CQ]*CQ
 	events []*CQ // each at most once
+	kicked bool  // Interrupt was called, and no Wait has met it
 	closed bool
 }
 
@@ -52,15 +53,27 @@ func (ch *CompChannel) forward() {
 func (ch *CompChannel) Wait() (ibverbs.CQ, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	for len(ch.events) == 0 && !ch.closed {
+	for len(ch.events) == 0 && !ch.kicked && !ch.closed {
 		ch.wake.Wait()
 	}
 	if ch.closed {
 		return nil, ch.dev.refuse("get_cq_event", ibverbs.ErrClosed, "")
 	}
+	if ch.kicked {
+		ch.kicked = false
+		return nil, ibverbs.ErrInterrupted
+	}
 	c := ch.events[0]
 	ch.events = slices.Delete(ch.events, 0, 1)
 	return c, nil
+}
+
+// Interrupt has one Wait return ErrInterrupted.
+func (ch *CompChannel) Interrupt() {
+	ch.mu.Lock()
+	ch.kicked = true
+	ch.wake.Signal()
+	ch.mu.Unlock()
 }
 
 // Close closes the channel and unblocks Wait.

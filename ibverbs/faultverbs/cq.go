@@ -20,7 +20,8 @@ type CQ struct {
 	qps    map[uint32]*QP // by number
 	held   []entry        // in order of arrival
 	ready  []entry        // what Poll returns
-	armed  bool
+	armed  bool // for solicited completions only, or for any
+	any    bool // armed for any
 	arms   int // armings so far
 	events int // raised so far
 	timer  *time.Timer
@@ -70,7 +71,7 @@ func (c *CQ) Poll(wc []ibverbs.WC) (int, error) {
 }
 
 // ReqNotify asks for one event when the next completion is let through.
-func (c *CQ) ReqNotify() error {
+func (c *CQ) ReqNotify(solicitedOnly bool) error {
 	if err := c.dev.call(OpReqNotify, 0); err != nil {
 		return err
 	}
@@ -78,14 +79,14 @@ func (c *CQ) ReqNotify() error {
 	defer c.mu.Unlock()
 	// Armed below first: what comes between is absorbed here, before the
 	// caller counts as armed and polls again, or makes an event.
-	if err := c.inner.ReqNotify(); err != nil {
+	if err := c.inner.ReqNotify(false); err != nil { // what is held raises its event here
 		return err
 	}
 	if err := c.absorb(); err != nil {
 		return err
 	}
 	c.promote()
-	c.armed = true
+	c.armed, c.any = true, c.any || !solicitedOnly
 	c.arms++
 	if c.dev.spurious(Event{CQ: c.ordinal, N: c.arms}) {
 		c.raise()
@@ -124,7 +125,7 @@ func (c *CQ) arrived() {
 		return
 	}
 	if c.promote(); c.armed {
-		_ = c.inner.ReqNotify() // what came is held: the caller still waits
+		_ = c.inner.ReqNotify(false) // what came is held: the caller still waits
 		if c.absorb() != nil {
 			c.raise()
 			return
@@ -138,7 +139,7 @@ func (c *CQ) raise() {
 	if !c.armed || c.ch == nil {
 		return
 	}
-	c.armed = false
+	c.armed, c.any = false, false
 	c.events++
 	c.ch.raise(c, c.dev.eventDelay(Event{CQ: c.ordinal, N: c.events}))
 }

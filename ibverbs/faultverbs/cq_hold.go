@@ -52,6 +52,10 @@ func (c *CQ) enter(q *QP, wc ibverbs.WC) {
 	c.held = append(c.held, e)
 }
 
+// solicited reports whether a queue armed for solicited completions only tells
+// of it. Every message counts as such.
+func (e entry) solicited() bool { return e.recv || e.wc.Status != ibverbs.WCSuccess }
+
 // tag is the work request id of the provider below, in part.
 func (e *entry) tag() uint64 {
 	if e.recv {
@@ -97,7 +101,9 @@ func (c *CQ) promote() {
 	c.held = kept
 	if fresh := c.ready[before:]; len(fresh) > 0 {
 		slices.SortStableFunc(fresh, func(a, b entry) int { return a.due.Compare(b.due) })
-		c.raise()
+		if c.any || slices.ContainsFunc(fresh, entry.solicited) {
+			c.raise()
+		}
 	}
 	if c.timer != nil {
 		c.timer.Stop()

@@ -10,14 +10,14 @@ import (
 func TestSpurious(t *testing.T) {
 	second := func(e Event) bool { return e.N == 2 }
 	bubble(t, &Script{Spurious: second}, func(t *testing.T, a, b *side) {
-		require.NoError(t, a.cq.ReqNotify())
-		require.NoError(t, a.cq.ReqNotify())
+		require.NoError(t, a.cq.ReqNotify(false))
+		require.NoError(t, a.cq.ReqNotify(false))
 		require.Zero(t, a.event(a.cq))
 		require.Empty(t, a.poll(a.cq))
 		b.recv(1, 2) // the event has used the arming up
 		a.send(1)
 		require.Equal(t, []uint64{1}, a.ids(a.cq))
-		require.NoError(t, a.cq.ReqNotify())
+		require.NoError(t, a.cq.ReqNotify(false))
 		a.send(2)
 		require.Zero(t, a.event(a.cq))
 		require.Equal(t, []uint64{2}, a.ids(a.cq))
@@ -29,7 +29,7 @@ func TestLateEvent(t *testing.T) {
 	late := func(Event) time.Duration { return time.Second }
 	bubble(t, &Script{EventDelay: late}, func(t *testing.T, a, b *side) {
 		b.recv(1, 2, 3)
-		require.NoError(t, a.cq.ReqNotify())
+		require.NoError(t, a.cq.ReqNotify(false))
 		a.send(1, 2, 3)
 		require.Equal(t, time.Second, a.event(a.cq))
 		require.Equal(t, []uint64{1, 2, 3}, a.ids(a.cq))

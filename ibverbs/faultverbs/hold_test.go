@@ -19,7 +19,7 @@ func answer(a, b *side) {
 
 func TestHoldSends(t *testing.T) {
 	bubble(t, &Script{Hold: HoldSends(3 * time.Second)}, func(t *testing.T, a, b *side) {
-		require.NoError(t, a.cq.ReqNotify())
+		require.NoError(t, a.cq.ReqNotify(false))
 		answer(a, b)
 		require.Equal(t, []uint64{11}, a.ids(a.rcq), "the answer is first")
 		require.Empty(t, a.poll(a.cq))
@@ -30,7 +30,7 @@ func TestHoldSends(t *testing.T) {
 
 func TestHoldRecvs(t *testing.T) {
 	bubble(t, &Script{Hold: HoldRecvs(time.Second)}, func(t *testing.T, a, b *side) {
-		require.NoError(t, a.rcq.ReqNotify())
+		require.NoError(t, a.rcq.ReqNotify(false))
 		answer(a, b)
 		require.Equal(t, []uint64{1}, a.ids(a.cq), "the send is first")
 		require.Empty(t, a.poll(a.rcq))
@@ -58,8 +58,8 @@ func TestBatch(t *testing.T) {
 	bubble(t, &Script{Batch: time.Second, MaxPoll: 2}, func(t *testing.T, a, b *side) {
 		time.Sleep(100 * time.Millisecond)
 		answer(a, b)
-		require.NoError(t, a.cq.ReqNotify())
-		require.NoError(t, a.rcq.ReqNotify())
+		require.NoError(t, a.cq.ReqNotify(false))
+		require.NoError(t, a.rcq.ReqNotify(false))
 		time.Sleep(500 * time.Millisecond)
 		b.recv(13, 14)
 		a.send(3, 4)

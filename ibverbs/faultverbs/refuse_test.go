@@ -48,7 +48,7 @@ func (e *side) use(peer *side) error {
 	if _, err := e.qp.PostSend([]ibverbs.SendWR{{Opcode: ibverbs.WRSend}}); err != nil {
 		return err
 	}
-	if err := e.cq.ReqNotify(); err != nil {
+	if err := e.cq.ReqNotify(false); err != nil {
 		return err
 	}
 	if _, err := e.cq.Poll(make([]ibverbs.WC, 1)); err != nil {

@@ -16,8 +16,8 @@ func testNotify(t *testing.T, p Pair) {
 	a.recv(1)
 	a.recv(2)
 	b.recv(3)
-	require.NoError(t, a.rcq.ReqNotify())
-	require.NoError(t, a.rcq.ReqNotify()) // as good as once
+	require.NoError(t, a.rcq.ReqNotify(false))
+	require.NoError(t, a.rcq.ReqNotify(false)) // as good as once
 	b.send(1, ibverbs.SendSignaled)
 	require.True(t, a.event() == a.rcq)
 	b.send(2, ibverbs.SendSignaled)
@@ -33,10 +33,10 @@ func testNotifyMissed(t *testing.T, p Pair) {
 	a.recv(1)
 	a.recv(2)
 	b.recv(3)
-	require.NoError(t, a.rcq.ReqNotify())
+	require.NoError(t, a.rcq.ReqNotify(false))
 	b.send(1, ibverbs.SendSignaled)
 	require.True(t, a.event() == a.rcq)
-	require.NoError(t, a.rcq.ReqNotify())
+	require.NoError(t, a.rcq.ReqNotify(false))
 	a.eventOfSend()
 	a.spin(a.rcq, 1)
 	b.send(2, ibverbs.SendSignaled) // armed still
@@ -45,10 +45,42 @@ func testNotifyMissed(t *testing.T, p Pair) {
 	b.await(b.scq, 2)
 }
 
+// testNotifySolicited checks that a queue which is armed for solicited
+// completions tells of them and of failures, and that it stays armed for any.
+func testNotifySolicited(t *testing.T, p Pair) {
+	const only = true
+	a, b := connect(t, p, shape{oneCQ: true})
+	a.recv(1)
+	b.recv(1)
+	require.NoError(t, a.scq.ReqNotify(only))
+	a.send(2, ibverbs.SendSignaled)
+	a.spin(a.scq, 1) // its event may come or not
+	b.send(2, ibverbs.SendSignaled|ibverbs.SendSolicited)
+	for got := 0; got < 1; {
+		require.True(t, a.event() == a.scq)
+		require.NoError(t, a.scq.ReqNotify(only))
+		n, err := a.scq.Poll(make([]ibverbs.WC, 1))
+		require.NoError(t, err)
+		got += n
+	}
+	require.NoError(t, a.scq.ReqNotify(false))
+	require.NoError(t, a.scq.ReqNotify(only)) // no less than before
+	b.recv(3)
+	a.send(4, ibverbs.SendSignaled)
+	require.True(t, a.event() == a.scq)
+	a.spin(a.scq, 1)
+	a.recv(5)
+	require.NoError(t, a.scq.ReqNotify(only))
+	require.NoError(t, a.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPErr}, ibverbs.QPAttrState))
+	require.True(t, a.event() == a.scq, "a flushed receive")
+	a.spin(a.scq, 1)
+	b.await(b.scq, 3)
+}
+
 // eventOfSend sends and requires that the next event is that of the send.
 func (e *end) eventOfSend() {
 	e.t.Helper()
-	require.NoError(e.t, e.scq.ReqNotify())
+	require.NoError(e.t, e.scq.ReqNotify(false))
 	e.send(9, ibverbs.SendSignaled)
 	require.True(e.t, e.event() == e.scq, "an event of the wrong queue")
 	e.spin(e.scq, 1)
@@ -70,7 +102,7 @@ func testNotifyWithoutChannel(t *testing.T, p Pair) {
 	cq, err := p.A.CreateCQ(1, nil)
 	require.NoError(t, err)
 	closeAtEnd(t, cq.Destroy)
-	requireError(t, cq.ReqNotify(), ibverbs.ErrInvalid)
+	requireError(t, cq.ReqNotify(false), ibverbs.ErrInvalid)
 }
 
 func testSharedCQ(t *testing.T, p Pair) {
@@ -95,8 +127,8 @@ func testTwoCQsOneChannel(t *testing.T, p Pair) {
 	a, b := connect(t, p, shape{})
 	a.recv(1)
 	b.recv(1)
-	require.NoError(t, a.scq.ReqNotify())
-	require.NoError(t, a.rcq.ReqNotify())
+	require.NoError(t, a.scq.ReqNotify(false))
+	require.NoError(t, a.rcq.ReqNotify(false))
 	a.send(2, ibverbs.SendSignaled)
 	b.send(2, ibverbs.SendSignaled)
 	first, second := a.event(), a.event()
@@ -122,7 +154,7 @@ func testOverrun(t *testing.T, p Pair) {
 	require.NotEqual(t, ibverbs.WCSuccess, a.await(a.scq, 1)[0].Status)
 	_, err = b.rcq.Poll(make([]ibverbs.WC, 1))
 	require.Error(t, err)
-	require.Error(t, b.rcq.ReqNotify())
+	require.Error(t, b.rcq.ReqNotify(false))
 	require.Equal(t, ibverbs.QPErr, b.qp.State())
 	b.send(2, 0) // the other queue lives
 	require.Equal(t, ibverbs.WCWRFlushErr, b.await(b.scq, 1)[0].Status)
@@ -148,4 +180,29 @@ func testWaitClosed(t *testing.T, p Pair) {
 	requireError(t, err, ibverbs.ErrClosed)
 	_, err = cq.Poll(make([]ibverbs.WC, 1))
 	require.NoError(t, err, "the queue goes on")
+}
+
+// testWaitInterrupted checks that an interrupt ends one Wait, and no other.
+func testWaitInterrupted(t *testing.T, p Pair) {
+	a, b := connect(t, p, shape{})
+	for range 3 {
+		a.ch.Interrupt()
+		a.ch.Interrupt() // as good as once
+		_, err := a.ch.Wait()
+		require.ErrorIs(t, err, ibverbs.ErrInterrupted)
+		a.recv(1)
+		require.NoError(t, a.rcq.ReqNotify(false))
+		b.send(1, ibverbs.SendSignaled)
+		require.True(t, a.event() == a.rcq)
+		a.spin(a.rcq, 1)
+		b.await(b.scq, 1)
+
+		waited := make(chan error)
+		go func() {
+			_, err := a.ch.Wait()
+			waited <- err
+		}()
+		a.ch.Interrupt()
+		require.ErrorIs(t, <-waited, ibverbs.ErrInterrupted)
+	}
 }

@@ -69,7 +69,7 @@ func testAfterDestroy(t *testing.T, p Pair) {
 	require.NoError(t, a.scq.Destroy())
 	_, err = a.scq.Poll(make([]ibverbs.WC, 1))
 	requireError(t, err, ibverbs.ErrClosed)
-	requireError(t, a.scq.ReqNotify(), ibverbs.ErrClosed)
+	requireError(t, a.scq.ReqNotify(false), ibverbs.ErrClosed)
 	_, err = a.pd.CreateQP(ibverbs.QPInitAttr{SendCQ: a.scq, RecvCQ: a.rcq})
 	requireError(t, err, ibverbs.ErrClosed)
 

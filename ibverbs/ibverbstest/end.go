@@ -140,7 +140,7 @@ func (e *end) await(cq ibverbs.CQ, n int) []ibverbs.WC {
 	e.t.Helper()
 	wcs := make([]ibverbs.WC, n)
 	for got := 0; got < n; {
-		require.NoError(e.t, cq.ReqNotify())
+		require.NoError(e.t, cq.ReqNotify(false))
 		k, err := cq.Poll(wcs[got:])
 		require.NoError(e.t, err)
 		if got += k; k == 0 {

@@ -14,26 +14,39 @@ type CompChannel struct {
 	mu     sync.Mutex // a leaf, taken under CQ.mu
 	wake   sync.Cond  // on mu
 	events []*CQ      // each at most once
+	kicked bool       // Interrupt was called, and no Wait has met it
 	closed bool
 }
 
 var _ ibverbs.CompChannel = (*CompChannel)(nil)
 
 // Wait blocks until a queue that was armed has an event and returns it. Events
-// of one queue that nobody waited for are coalesced. After Close it returns
-// ErrClosed.
+// of one queue that nobody waited for are coalesced. After Interrupt it returns
+// ErrInterrupted once, after Close ErrClosed.
 func (ch *CompChannel) Wait() (ibverbs.CQ, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	for len(ch.events) == 0 && !ch.closed {
+	for len(ch.events) == 0 && !ch.kicked && !ch.closed {
 		ch.wake.Wait()
 	}
 	if ch.closed {
 		return nil, ch.refuse("get_cq_event", ibverbs.ErrClosed, "")
 	}
+	if ch.kicked {
+		ch.kicked = false
+		return nil, ibverbs.ErrInterrupted
+	}
 	c := ch.events[0]
 	ch.events = slices.Delete(ch.events, 0, 1)
 	return c, nil
+}
+
+// Interrupt has one Wait return ErrInterrupted.
+func (ch *CompChannel) Interrupt() {
+	ch.mu.Lock()
+	ch.kicked = true
+	ch.wake.Signal()
+	ch.mu.Unlock()
 }
 
 // Close closes the channel and unblocks Wait. Its queues go on without events.

@@ -17,7 +17,7 @@ type CQ struct {
 	// QP's lock is taken.
 	mu    sync.Mutex
 	ring  ring[ibverbs.WC]
-	armed bool
+	armed arming
 	dead  bool // it overran
 	shut  bool // it was destroyed
 	qps   map[*QP]struct{}
@@ -44,9 +44,19 @@ func (c *CQ) Poll(wc []ibverbs.WC) (int, error) {
 	return n, nil
 }
 
+// arming says which completions raise an event.
+type arming uint8
+
+// What a queue is armed for, each more than the one before.
+const (
+	armedNone      arming = iota
+	armedSolicited        // a receive, or a failure: every message counts as solicited
+	armedAny
+)
+
 // ReqNotify asks for one event at the next completion, or when the queue
 // overruns.
-func (c *CQ) ReqNotify() error {
+func (c *CQ) ReqNotify(solicitedOnly bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.usable("req_notify_cq"); err != nil {
@@ -55,7 +65,11 @@ func (c *CQ) ReqNotify() error {
 	if c.ch == nil {
 		return c.invalid("req_notify_cq", "the queue was made without a channel")
 	}
-	c.armed = true
+	if solicitedOnly {
+		c.armed = max(c.armed, armedSolicited)
+	} else {
+		c.armed = armedAny
+	}
 	return nil
 }
 
@@ -121,8 +135,8 @@ func (c *CQ) push(wc ibverbs.WC) bool {
 		*c.ring.push() = wc
 	}
 	c.due.Store(true)
-	if c.armed {
-		c.armed = false
+	if c.armed == armedAny || c.armed == armedSolicited && (wc.Opcode == ibverbs.WCRecv || wc.Status != ibverbs.WCSuccess || overrun) {
+		c.armed = armedNone
 		c.ch.raise(c)
 	}
 	return !overrun

@@ -45,7 +45,7 @@ func (q *QP) queueSend(wr *ibverbs.SendWR) error {
 		return q.invalid("post_send", "state %v", q.state)
 	case wr.Opcode != ibverbs.WRSend && wr.Opcode != ibverbs.WRSendWithImm:
 		return q.invalid("post_send", "opcode %v", wr.Opcode)
-	case wr.Flags&^ibverbs.SendSignaled != 0:
+	case wr.Flags&^(ibverbs.SendSignaled|ibverbs.SendSolicited) != 0:
 		return q.invalid("post_send", "flags 0x%x", uint32(wr.Flags))
 	case len(wr.SGList) > q.pd.ctx.dev.cfg.MaxSGE:
 		return q.invalid("post_send", "%d scatter/gather entries", len(wr.SGList))

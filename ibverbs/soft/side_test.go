@@ -111,7 +111,7 @@ func (s *side) next(cq ibverbs.CQ, wcs []ibverbs.WC) int {
 		if n > 0 {
 			return n
 		}
-		if err = cq.ReqNotify(); err == nil {
+		if err = cq.ReqNotify(false); err == nil {
 			if n, _ = cq.Poll(wcs); n > 0 {
 				return n
 			}

@@ -45,6 +45,7 @@ const constants = "QPT_RC QP_STATE EVENT_CQ_ERR EVENT_QP_FATAL EVENT_PATH_MIG_ER
 var masks = map[string]uint32{
 	"IBV_ACCESS_LOCAL_WRITE":    uint32(ibverbs.AccessLocalWrite),
 	"IBV_SEND_SIGNALED":         uint32(ibverbs.SendSignaled),
+	"IBV_SEND_SOLICITED":        uint32(ibverbs.SendSolicited),
 	"IBV_WC_WITH_IMM":           uint32(ibverbs.WCWithImm),
 	"IBV_MTU_256":               uint32(ibverbs.MTU256),
 	"IBV_MTU_512":               uint32(ibverbs.MTU512),

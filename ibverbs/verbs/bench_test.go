@@ -142,7 +142,7 @@ func (e *benchEnd) next(wcs []ibverbs.WC) (sends, recvs int, err error) {
 		case !e.events:
 			runtime.Gosched()
 		case !armed:
-			armed, err = true, e.cq.ReqNotify()
+			armed, err = true, e.cq.ReqNotify(false)
 		default:
 			armed = false
 			_, err = e.ch.Wait()

@@ -27,6 +27,7 @@ type CompChannel struct {
 	closed bool
 	queues int   // that libibverbs has or will have
 	lost   bool  // libibverbs keeps a queue of a removed device
+	kicked bool  // Interrupt was called, and no Wait has met it; the file is interrupted meanwhile
 	dead   []*CQ // queues to return from Wait, although the kernel raises no event; the file is interrupted while there are any
 }
 
@@ -67,7 +68,7 @@ func (ch *CompChannel) Wait() (ibverbs.CQ, error) {
 			return cq != nil || stop != nil
 		})
 		if err != nil { // interrupted or closed
-			cq, stop = ch.takeDead()
+			cq, stop = ch.takeOther()
 		}
 		if cq != nil {
 			return cq, nil
@@ -101,9 +102,9 @@ func (ch *CompChannel) take() (*CQ, error) {
 	return nil, ch.refuse("get_cq_event", ibverbs.ErrClosed, "")
 }
 
-// takeDead returns a dead queue that Wait has not returned yet, nil if there is
-// none.
-func (ch *CompChannel) takeDead() (*CQ, error) {
+// takeOther returns what Wait was interrupted for: ErrInterrupted, or a dead
+// queue that it has not returned yet, nil if there is none.
+func (ch *CompChannel) takeOther() (*CQ, error) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.closed {
@@ -113,10 +114,24 @@ func (ch *CompChannel) takeDead() (*CQ, error) {
 	for n := len(ch.dead); n > 0 && cq == nil; n-- {
 		cq, ch.dead = ch.ctx.cq(ch.dead[n-1].id), ch.dead[:n-1] // nil once destroyed
 	}
-	if len(ch.dead) == 0 {
+	var err error
+	if cq == nil && ch.kicked {
+		ch.kicked, err = false, ibverbs.ErrInterrupted
+	}
+	if len(ch.dead) == 0 && !ch.kicked {
 		ch.file.resume()
 	}
-	return cq, nil
+	return cq, err
+}
+
+// Interrupt has one Wait return ErrInterrupted.
+func (ch *CompChannel) Interrupt() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !ch.closed {
+		ch.kicked = true
+		ch.file.interrupt()
+	}
 }
 
 // raise makes Wait return cq, which is dead.

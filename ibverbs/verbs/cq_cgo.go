@@ -163,7 +163,7 @@ func convert(to *ibverbs.WC, from *C.struct_gv_wc) {
 // ReqNotify asks for one event at the next completion, or when the queue dies.
 //
 //	int ibv_req_notify_cq(struct ibv_cq *cq, int solicited_only)
-func (q *CQ) ReqNotify() error {
+func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.usable("req_notify_cq"); err != nil {
@@ -172,7 +172,11 @@ func (q *CQ) ReqNotify() error {
 	if q.ch == nil {
 		return q.invalid("req_notify_cq", "the queue was made without a channel")
 	}
-	if errno := C.gv_req_notify_cq(q.cq); errno != 0 {
+	only := C.int(0)
+	if solicitedOnly {
+		only = 1
+	}
+	if errno := C.gv_req_notify_cq(q.cq, only); errno != 0 {
 		return failed("req_notify_cq", q.name, errno, "")
 	}
 	return nil

@@ -60,7 +60,7 @@ func TestPollDead(t *testing.T) {
 	for range 2 {
 		_, err := q.rcq.Poll(make([]ibverbs.WC, 4))
 		requireError(t, err, "poll_cq", ibverbs.ErrInvalid, "overran")
-		requireError(t, q.rcq.ReqNotify(), "req_notify_cq", ibverbs.ErrInvalid)
+		requireError(t, q.rcq.ReqNotify(false), "req_notify_cq", ibverbs.ErrInvalid)
 	}
 	_, err := q.scq.Poll(make([]ibverbs.WC, 4))
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestDestroyDropsCompletions(t *testing.T) {
 func TestWait(t *testing.T) {
 	f := newFake(t)
 	q := f.newQP()
-	require.NoError(t, q.scq.ReqNotify())
+	require.NoError(t, q.scq.ReqNotify(false))
 	f.event("comp-0", 0, 1, 1, 0)
 	for _, want := range []ibverbs.CQ{q.scq, q.rcq, q.rcq, q.scq} {
 		cq, err := q.ch.Wait()

@@ -123,7 +123,7 @@ func TestRefusals(t *testing.T) {
 		{"ibv_modify_qp", "110", func() error {
 			return q.Modify(ibverbs.QPAttr{State: ibverbs.QPRTR, AH: rocePath}, ibverbs.QPAttrState)
 		}, "modify_qp", unix.ETIMEDOUT, []string{"no route", "10.8.0.2"}},
-		{"req_notify_cq", eio, func() error { return q.scq.ReqNotify() }, "req_notify_cq", unix.EIO, nil},
+		{"req_notify_cq", eio, func() error { return q.scq.ReqNotify(false) }, "req_notify_cq", unix.EIO, nil},
 		{"ibv_destroy_qp", "16", func() error { return q.Destroy() }, "destroy_qp", ibverbs.ErrBusy, nil},
 	} {
 		f.fail(tt.call, tt.result)

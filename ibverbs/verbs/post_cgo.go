@@ -83,7 +83,7 @@ func (q *QP) checkSend(wr *ibverbs.SendWR) error {
 		return q.invalid("post_send", "state %v", state)
 	case wr.Opcode != ibverbs.WRSend && wr.Opcode != ibverbs.WRSendWithImm:
 		return q.invalid("post_send", "opcode %v", wr.Opcode)
-	case wr.Flags&^ibverbs.SendSignaled != 0:
+	case wr.Flags&^(ibverbs.SendSignaled|ibverbs.SendSolicited) != 0:
 		return q.invalid("post_send", "flags 0x%x", uint32(wr.Flags))
 	case len(wr.SGList) > q.ctx.attr.MaxSGE:
 		return q.invalid("post_send", "%d scatter/gather entries", len(wr.SGList))

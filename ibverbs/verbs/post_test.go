@@ -225,7 +225,7 @@ func TestNoAllocations(t *testing.T) {
 		"PostRecv":   func() error { _, err := q.PostRecv(recvs); return err },
 		"Poll":       func() error { _, err := q.scq.Poll(wcs); return err },
 		"Poll empty": func() error { _, err := q.rcq.Poll(wcs); return err },
-		"ReqNotify":  func() error { return q.scq.ReqNotify() },
+		"ReqNotify":  func() error { return q.scq.ReqNotify(false) },
 	} {
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			if err := call(); err != nil {
@@ -262,7 +262,7 @@ func TestPostDuringDestroy(t *testing.T) {
 	until(func() error { _, err := q.PostRecv(recvs); return err })
 	until(func() error { return q.Modify(ibverbs.QPAttr{State: ibverbs.QPRTS}, ibverbs.QPAttrState) })
 	until(func() error { _, err := q.scq.Poll(make([]ibverbs.WC, 4)); return err })
-	until(func() error { q.State(); return q.scq.ReqNotify() })
+	until(func() error { q.State(); return q.scq.ReqNotify(false) })
 	for range cap(started) {
 		<-started
 	}

@@ -245,10 +245,10 @@ int gv_poll_cq(struct gv_cq *cq, int n, struct gv_wc *wc)
 	return cq->context->ops.poll_cq(cq, n, wc);
 }
 
-int gv_req_notify_cq(struct gv_cq *cq)
+int gv_req_notify_cq(struct gv_cq *cq, int solicited_only)
 {
 	errno = 0;
-	return failure(cq->context->ops.req_notify_cq(cq, 0));
+	return failure(cq->context->ops.req_notify_cq(cq, solicited_only));
 }
 
 int gv_post_send(struct gv_qp *qp, struct gv_sends *q)

@@ -356,7 +356,7 @@ int gv_destroy_qp(const struct gv_library *lib, struct gv_qp *qp);
 
 // The data path goes through the context's operations, not the library's table.
 int gv_poll_cq(struct gv_cq *cq, int n, struct gv_wc *wc); // a number, or negative
-int gv_req_notify_cq(struct gv_cq *cq);
+int gv_req_notify_cq(struct gv_cq *cq, int solicited_only);
 int gv_post_send(struct gv_qp *qp, struct gv_sends *q);
 int gv_post_recv(struct gv_qp *qp, struct gv_recvs *q);
 

@@ -55,7 +55,7 @@ func (e *end) rts(t *testing.T) {
 // send posts an empty signalled send and returns its status.
 func (e *end) send(t *testing.T) ibverbs.WCStatus {
 	t.Helper()
-	require.NoError(t, e.cq.ReqNotify())
+	require.NoError(t, e.cq.ReqNotify(false))
 	_, err := e.qp.PostSend([]ibverbs.SendWR{{Opcode: ibverbs.WRSend, Flags: ibverbs.SendSignaled}})
 	require.NoError(t, err)
 	return e.next(t).Status
@@ -165,9 +165,9 @@ func TestPeerGone(t *testing.T) {
 		require.Equal(t, ibverbs.QPRTS, a.qp.State())
 		_, err = a.qp.PostSend([]ibverbs.SendWR{{Opcode: ibverbs.WRSend}})
 		require.NoError(t, err)
-		require.NoError(t, a.cq.ReqNotify())
+		require.NoError(t, a.cq.ReqNotify(false))
 		statuses := []ibverbs.WCStatus{a.next(t).Status}
-		require.NoError(t, a.cq.ReqNotify())
+		require.NoError(t, a.cq.ReqNotify(false))
 		statuses = append(statuses, a.next(t).Status)
 		require.ElementsMatch(t, []ibverbs.WCStatus{ibverbs.WCRetryExcErr, ibverbs.WCWRFlushErr}, statuses)
 		require.Equal(t, ibverbs.QPErr, a.qp.State())
@@ -180,7 +180,7 @@ func TestEvents(t *testing.T) {
 	ctx := a.ctx.(*Context)
 	down := RoCE("10.0.0.1", "eth0")
 	down.Attr.State = ibverbs.PortDown
-	require.NoError(t, b.cq.ReqNotify())
+	require.NoError(t, b.cq.ReqNotify(false))
 	_, err := b.qp.PostRecv([]ibverbs.RecvWR{{}})
 	require.NoError(t, err)
 	da.SetPort(1, down)

@@ -1,0 +1,209 @@
+package conn
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gdrpc/gdrpc/ibverbs"
+)
+
+// The stream lane on a NIC has no goroutine once a Conn has it: between an event
+// and the caller of Read there would be one wake-up too many. Those who wait for
+// something of the lane poll it. One of them at a time, whose turn it is, waits
+// for events; the others are woken by what the lane's handler finds, or when it
+// becomes their turn. The event is that of a receive, mostly: sends that succeed
+// make none unless somebody waits for them.
+
+// waits is the state of a lane that is polled by those who wait.
+type waits struct {
+	turn    sync.Mutex    // held by the one who waits for events
+	changes atomic.Uint64 // counts what may be what somebody waits for
+	sends   atomic.Int32  // how many wait for sends
+	wake    func()        // has everybody look again; not written after the lane is handed on
+	spin    spinner       // guarded by turn
+}
+
+func newWaits(pollTime time.Duration) *waits {
+	return &waits{spin: spinner{most: pollTime}}
+}
+
+// kick has whoever waits look again.
+func (l *Lane) kick() {
+	if l.waits != nil {
+		l.waits.changes.Add(1)
+		l.channel.Interrupt()
+	}
+}
+
+// changes is what wait is told of; 0 for a lane that others poll.
+func (l *Lane) changes() uint64 {
+	if l.waits == nil {
+		return 0
+	}
+	return l.waits.changes.Load()
+}
+
+// handedOn reports whether a Conn has the lane, whose callers poll it.
+func (l *Lane) handedOn() bool {
+	if l.waits == nil {
+		return false
+	}
+	select {
+	case <-l.early.handed:
+		return true
+	default:
+		return false
+	}
+}
+
+// handOn ends the turn of the goroutine that polled the lane until now.
+func (l *Lane) handOn(err error) {
+	w, p := l.waits, &l.poller
+	if err != nil {
+		p.run.Lock()
+		p.dead = true
+		p.run.Unlock()
+		if !errors.Is(err, ibverbs.ErrClosed) {
+			p.fail(err)
+		}
+	}
+	w.turn.Unlock()
+	if l.handedOn() {
+		w.wake()
+	}
+	l.signalDrained()
+}
+
+// wait returns when there may be news since seen was loaded from changes: ch has
+// a token, by is past, or the lane was polled. The caller looks, and waits again.
+// sends says that it waits for sends too.
+func (l *Lane) wait(ch <-chan struct{}, by *deadline, sends bool, seen uint64) {
+	w := l.waits
+	if w == nil {
+		_ = await(ch, by)
+		return
+	}
+	l.pollOnce()
+	if w.changes.Load() != seen {
+		return
+	}
+	if sends {
+		w.sends.Add(1)
+		defer w.sends.Add(-1)
+	}
+	if w.turn.TryLock() {
+		l.waitEvent(by, seen)
+		w.turn.Unlock()
+		w.wake()
+		l.signalDrained()
+		return
+	}
+	if sends && !l.rearm(seen) { // whose turn it is may have armed for less
+		return
+	}
+	_ = await(ch, by)
+}
+
+// waitEvent waits for an event, polling a while before it arms the queue. The
+// caller holds turn.
+func (l *Lane) waitEvent(by *deadline, seen uint64) {
+	w := l.waits
+	start := time.Now()
+	for n := 0; w.spin.polls(start, n); n++ {
+		l.pollOnce()
+		if w.changes.Load() != seen {
+			return
+		}
+		runtime.Gosched()
+	}
+	for !by.expired() && l.rearm(seen) {
+		if _, err := l.channel.Wait(); err != nil && !errors.Is(err, ibverbs.ErrInterrupted) {
+			return // closed
+		}
+		l.pollOnce()
+	}
+	w.spin.learn(time.Since(start))
+}
+
+// rearm arms the queue and reports whether nothing has come since.
+func (l *Lane) rearm(seen uint64) bool {
+	w := l.waits
+	if w.changes.Load() != seen {
+		return false
+	}
+	_ = l.cq.ReqNotify(w.sends.Load() == 0) // fails on a dead queue, as polling it does
+	return l.pollOnce() && w.changes.Load() == seen
+}
+
+// pollOnce polls the queue empty, after whoever is at it. It returns false once
+// the queue is dead.
+func (l *Lane) pollOnce() bool {
+	p := &l.poller
+	p.run.Lock()
+	defer p.run.Unlock()
+	if p.dead {
+		return false
+	}
+	if err := l.empty(); err != nil {
+		p.dead = true
+		l.waits.changes.Add(1)
+		if !errors.Is(err, ibverbs.ErrClosed) {
+			p.fail(err)
+		}
+	}
+	return !p.dead
+}
+
+// pollDrained waits for the last completion of a lane that closes.
+func (l *Lane) pollDrained() {
+	bound := newDeadline(l.kick)
+	bound.set(time.Now().Add(closeBound))
+	defer bound.set(time.Time{})
+	for !bound.expired() {
+		seen := l.waits.changes.Load()
+		if l.posted.Load() == 0 || l.isDead() {
+			return
+		}
+		l.wait(l.drained, bound, true, seen)
+	}
+}
+
+func (l *Lane) isDead() bool {
+	l.poller.run.Lock()
+	defer l.poller.run.Unlock()
+	return l.poller.dead
+}
+
+// spinner decides how long a lane is polled before it is armed: as long as that
+// has lately been long enough.
+type spinner struct {
+	most time.Duration // never longer
+	now  time.Duration
+}
+
+// spinLeast is the first that is tried again after none.
+const spinLeast = 2 * time.Microsecond
+
+// spinPoll is less than a poll takes, so that a clock that stands still does not
+// make a wait endless.
+const spinPoll = 100 * time.Nanosecond
+
+// polls reports whether to poll on, after n polls in a wait that began at start.
+func (s *spinner) polls(start time.Time, n int) bool {
+	return time.Duration(n)*spinPoll < s.now && time.Since(start) < s.now
+}
+
+// learn takes in how long a wait took which polling did not end.
+func (s *spinner) learn(took time.Duration) {
+	switch {
+	case took > s.most:
+		if s.now /= 2; s.now < spinLeast {
+			s.now = 0
+		}
+	default:
+		s.now = min(max(2*s.now, 2*took, spinLeast), s.most)
+	}
+}
