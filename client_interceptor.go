@@ -35,6 +35,8 @@ func (c *client) options() []grpc.DialOption {
 		grpc.WithChainUnaryInterceptor(c.unary),
 		grpc.WithChainStreamInterceptor(c.stream),
 		grpc.WithPerRPCCredentials(attempts{c}),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
 	}
 }
 

@@ -80,9 +80,20 @@ func (s *Server) close() {
 // have not been landed when such a server stops stay until their leases end.
 func ServerOptions(opts ...Option) []grpc.ServerOption { return newEndpoint(opts).serverOptions() }
 
+// The windows of HTTP/2 flow control, in bytes. gRPC's own begin at 64 KiB and grow
+// by measurement up to 16 MiB, for which it sends a PING with the messages of
+// every call and answers one: two writes more each way, in an empty call more
+// than gdrpc costs otherwise (docs/benchmarks.md).
+const (
+	streamWindow = 4 << 20
+	connWindow   = 16 << 20 // what a peer can make this side hold; as much as grows by itself
+)
+
 func (ep *endpoint) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(serverCodec{ep}),
 		grpc.StreamInterceptor(ep.streamInterceptor),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 	}
 }

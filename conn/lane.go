@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,7 @@ type Lane struct {
 	early   *early        // of a lane on a NIC; else nil
 	eager   *Lane         // of a control lane; nil if the peer has none
 
+	posts   posts
 	posted  atomic.Int64 // work requests that have not completed yet
 	drained chan struct{}
 	dead    chan struct{} // closed when no waiter polls any more
@@ -102,6 +104,17 @@ type Lane struct {
 	closing  atomic.Bool
 	closed   chan struct{} // closed when close has returned
 	closeErr error         // written before closed is closed
+}
+
+// posts are the work requests that are being posted: an interface's arguments
+// would be allocated each time.
+type posts struct {
+	sendLock sync.Mutex
+	send     [1]ibverbs.SendWR // guarded by sendLock
+	sendSGE  [2]ibverbs.SGE    // guarded by sendLock
+	recvLock sync.Mutex
+	recv     [1]ibverbs.RecvWR // guarded by recvLock
+	recvSGE  [1]ibverbs.SGE    // guarded by recvLock
 }
 
 // Work request ids of the lanes with blocks: the index of the block, sends
@@ -236,8 +249,13 @@ func (l *Lane) postSendBlock(i, n int, op ibverbs.WROpcode, imm uint32) error {
 
 // postRecv posts one receive into sge.
 func (l *Lane) postRecv(wrid uint64, sge ibverbs.SGE) error {
+	p := &l.posts
+	p.recvLock.Lock()
+	defer p.recvLock.Unlock()
+	p.recvSGE[0] = sge
+	p.recv[0] = ibverbs.RecvWR{WRID: wrid, SGList: p.recvSGE[:]}
 	l.posted.Add(1)
-	_, err := l.qp.PostRecv([]ibverbs.RecvWR{{WRID: wrid, SGList: []ibverbs.SGE{sge}}})
+	_, err := l.qp.PostRecv(p.recv[:])
 	if err != nil {
 		l.posted.Add(-1)
 	}
@@ -247,18 +265,24 @@ func (l *Lane) postRecv(wrid uint64, sge ibverbs.SGE) error {
 // postSend posts one signalled send of sge; one of length 0 sends nothing but
 // the immediate.
 func (l *Lane) postSend(wrid uint64, sge ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
-	if sge.Length == 0 {
-		return l.postSendList(wrid, nil, op, imm)
-	}
-	return l.postSendList(wrid, []ibverbs.SGE{sge}, op, imm)
+	return l.postSendList(wrid, sge, ibverbs.SGE{}, op, imm)
 }
 
-// postSendList posts one signalled send of several pieces. It is solicited: the
-// peer's lane may be armed for nothing else.
-func (l *Lane) postSendList(wrid uint64, sges []ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
-	wr := ibverbs.SendWR{WRID: wrid, SGList: sges, Opcode: op, Flags: ibverbs.SendSignaled | ibverbs.SendSolicited, Imm: imm}
+// postSendList posts one signalled send of two pieces, each of which may be
+// empty. It is solicited: the peer's lane may be armed for nothing else.
+func (l *Lane) postSendList(wrid uint64, first, second ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
+	p := &l.posts
+	p.sendLock.Lock()
+	defer p.sendLock.Unlock()
+	sges := p.sendSGE[:0]
+	for _, e := range [...]ibverbs.SGE{first, second} {
+		if e.Length > 0 {
+			sges = append(sges, e)
+		}
+	}
+	p.send[0] = ibverbs.SendWR{WRID: wrid, SGList: sges, Opcode: op, Flags: ibverbs.SendSignaled | ibverbs.SendSolicited, Imm: imm}
 	l.posted.Add(1)
-	_, err := l.qp.PostSend([]ibverbs.SendWR{wr})
+	_, err := l.qp.PostSend(p.send[:])
 	if err != nil {
 		l.posted.Add(-1)
 	}

@@ -21,9 +21,10 @@ type poller struct {
 	fail   func(error)
 	called ibverbs.HandledCQ // nil if there is a waiter
 
-	again atomic.Bool // there may be completions that nobody has polled
-	run   sync.Mutex  // held by the goroutine that polls; for good once a handled lane is stopped
-	dead  bool        // nothing is polled any more; guarded by run
+	again atomic.Bool    // there may be completions that nobody has polled
+	run   sync.Mutex     // held by the goroutine that polls; for good once a handled lane is stopped
+	wcs   [16]ibverbs.WC // guarded by run
+	dead  bool           // nothing is polled any more; guarded by run
 }
 
 // arm announces start, after which Close waits for the handler. All lanes of a
@@ -104,9 +105,9 @@ func (l *Lane) poll() error {
 	return nil
 }
 
-// empty polls the queue until nothing is left.
+// empty polls the queue until nothing is left. The caller holds run.
 func (l *Lane) empty() error {
-	var wcs [16]ibverbs.WC
+	wcs := &l.poller.wcs
 	for {
 		n, err := l.cq.Poll(wcs[:])
 		if n == 0 || err != nil {

@@ -111,7 +111,7 @@ func (l *Lane) wait(ch <-chan struct{}, by *deadline, sends bool, seen uint64) {
 // caller holds turn.
 func (l *Lane) waitEvent(by *deadline, seen uint64) {
 	w := l.waits
-	start := time.Now()
+	start := w.spin.begin()
 	for n := 0; w.spin.polls(start, n); n++ {
 		l.pollOnce()
 		if w.changes.Load() != seen {
@@ -125,7 +125,7 @@ func (l *Lane) waitEvent(by *deadline, seen uint64) {
 		}
 		l.pollOnce()
 	}
-	w.spin.learn(time.Since(start))
+	w.spin.learn(start)
 }
 
 // rearm arms the queue and reports whether nothing has come since.
@@ -180,8 +180,20 @@ func (l *Lane) isDead() bool {
 // spinner decides how long a lane is polled before it is armed: as long as that
 // has lately been long enough.
 type spinner struct {
-	most time.Duration // never longer
-	now  time.Duration
+	most  time.Duration // never longer
+	now   time.Duration
+	waits uint8 // counted modulo 256
+}
+
+// spinSample is how many waits without polling go by for one that is timed.
+const spinSample = 16
+
+// begin returns the time, or none for a wait that is not timed.
+func (s *spinner) begin() time.Time {
+	if s.waits++; s.most <= 0 || s.now == 0 && s.waits%spinSample != 0 {
+		return time.Time{}
+	}
+	return time.Now()
 }
 
 // spinLeast is the first that is tried again after none.
@@ -196,8 +208,12 @@ func (s *spinner) polls(start time.Time, n int) bool {
 	return time.Duration(n)*spinPoll < s.now && time.Since(start) < s.now
 }
 
-// learn takes in how long a wait took which polling did not end.
-func (s *spinner) learn(took time.Duration) {
+// learn takes in a wait, begun at start, which polling did not end.
+func (s *spinner) learn(start time.Time) {
+	if start.IsZero() {
+		return
+	}
+	took := time.Since(start)
 	switch {
 	case took > s.most:
 		if s.now /= 2; s.now < spinLeast {
