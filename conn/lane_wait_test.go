@@ -1,0 +1,129 @@
+package conn
+
+import (
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/gdrpc/gdrpc/ibverbs/faultverbs"
+	"github.com/stretchr/testify/require"
+)
+
+// lateSends is a network whose sends of side 0 complete late.
+func lateSends(t *testing.T) (client, server *Conn) {
+	n := newNetworkOf(t, func(side int, c *Config) {
+		if side == 0 {
+			hold := faultverbs.HoldSends(30 * time.Millisecond)
+			c.NICs = []ibverbs.Device{faultverbs.Wrap(c.NICs[0], &faultverbs.Script{Hold: hold})}
+		}
+	})
+	client, server = n.pair(t)
+	return client, server
+}
+
+// TestWaitForSends: a Write that lacks nothing but the completions of its sends
+// learns of them, whether or not a Read waits for messages meanwhile. The peer
+// reads nothing and says nothing.
+func TestWaitForSends(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		client, server := lateSends(t)
+		if reads {
+			read := make(chan struct{})
+			go func() {
+				_, _ = client.Read(make([]byte, 1))
+				close(read)
+			}()
+			t.Cleanup(func() { <-read })
+			t.Cleanup(func() { client.Close() })
+			awaitTurn(t, client)
+		}
+		require.Greater(t, streamWindow, streamBlocks, "else credits end the writing")
+		require.NoError(t, client.SetWriteDeadline(time.Now().Add(20*time.Second)))
+		_, err := client.Write(make([]byte, streamWindow*streamBlock))
+		require.NoError(t, err)
+		_, err = io.CopyN(io.Discard, server, streamWindow*streamBlock)
+		require.NoError(t, err)
+	}
+}
+
+// awaitTurn waits until somebody waits for events of c's stream.
+func awaitTurn(t *testing.T, c *Conn) {
+	w := c.stream.(*qpStream).l.waits
+	for w.turn.TryLock() {
+		w.turn.Unlock()
+		require.NoError(t, soon(t).Err())
+	}
+}
+
+// TestWaitTurns: the turn to wait for events passes on: a Read whose deadline
+// ends hands it to the Write that waits, which a credit then wakes.
+func TestWaitTurns(t *testing.T) {
+	client, server := lateSends(t)
+	read := make(chan error)
+	go func() {
+		_, err := client.Read(make([]byte, 1))
+		read <- err
+	}()
+	awaitTurn(t, client)
+	const more = 1 << 20
+	written := make(chan error)
+	go func() {
+		_, err := client.Write(make([]byte, streamWindow*streamBlock+more))
+		written <- err
+	}()
+	require.NoError(t, client.SetReadDeadline(time.Now()))
+	require.ErrorIs(t, <-read, os.ErrDeadlineExceeded)
+	_, err := io.CopyN(io.Discard, server, streamWindow*streamBlock+more)
+	require.NoError(t, err)
+	require.NoError(t, <-written)
+}
+
+// TestCloseWriteBehindBareSends: the end of the stream is sent although every
+// message without payload is still under way, and nobody reads or writes.
+func TestCloseWriteBehindBareSends(t *testing.T) {
+	client, server := lateSends(t)
+	s := client.stream.(*qpStream)
+	s.mu.Lock()
+	for !s.bareFull() {
+		s.owed = 0
+		require.NoError(t, s.l.postSend(bareWRID, ibverbs.SGE{}, ibverbs.WRSendWithImm, 0))
+		s.bare++
+	}
+	s.mu.Unlock()
+	require.NoError(t, client.CloseWrite())
+	_, err := server.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// TestSpinner: polling before arming is tried after short waits, for as long as
+// they take, within the bound, and given up after long ones.
+func TestSpinner(t *testing.T) {
+	const most = 50 * time.Millisecond // long beside what a busy machine adds
+	s := spinner{most: most}
+	require.Zero(t, s.now)
+	past := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	s.learn(past(10 * time.Millisecond))
+	require.GreaterOrEqual(t, s.now, 20*time.Millisecond)
+	require.True(t, s.polls(time.Now(), 0))
+	require.False(t, s.polls(past(most), 0))
+	require.False(t, s.polls(time.Now(), int(most/spinPoll)), "a clock that stands still")
+	s.learn(past(40 * time.Millisecond))
+	require.Equal(t, most, s.now)
+	for range 30 {
+		s.learn(past(2 * most))
+	}
+	require.Zero(t, s.now)
+	timed := 0
+	for range 10 * spinSample {
+		if start := s.begin(); !start.IsZero() {
+			timed++
+		}
+	}
+	require.Equal(t, 10, timed, "of waits that do not poll, few read the clock")
+	never := spinner{most: -1}
+	for range 2 * spinSample {
+		require.Zero(t, never.begin())
+	}
+}
