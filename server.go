@@ -74,7 +74,8 @@ func (s *Server) close() {
 }
 
 // ServerOptions returns the options that make a grpc.Server understand
-// attachments, for a program that must make the grpc.Server itself. Services
+// attachments, for a program that must make the grpc.Server itself; they also
+// set the HTTP/2 windows, to 4 MiB a stream and 16 MiB a connection. Services
 // are then registered through Register. They may not be given twice, nor
 // together with grpc.StreamInterceptor or grpc.ForceServerCodec. Replies that
 // have not been landed when such a server stops stay until their leases end.

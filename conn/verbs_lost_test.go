@@ -141,9 +141,9 @@ func requireLost(t *testing.T, c *Conn, reason string) {
 // alone, and that is a reset.
 func TestVerbsKilledIdle(t *testing.T) {
 	n := newNetwork(t, quiet())
-	client, server := n.pair(t)
 	lost := make(chan error, 1)
-	client.ending.lost = func(err error) { lost <- err }
+	n.lost[0] = func(err error) { lost <- err }
+	client, server := n.pair(t)
 	n.kill(1, server)
 	_, err := client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)

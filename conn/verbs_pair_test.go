@@ -14,7 +14,8 @@ type network struct {
 	*fabric.Fabric
 	nics    [2]*fabric.Device
 	domains [2]*Domain
-	old     bool // connections end with any of their lanes
+	old     bool           // connections end with any of their lanes
+	lost    [2]func(error) // Setup.Lost of the sides; may be nil
 }
 
 // newNetwork makes a NIC and a Domain for each of two hosts.
@@ -55,7 +56,7 @@ func (n *network) pair(t testing.TB) (client, server *Conn) {
 	var ends [2]*Conn
 	v, socks := n.lanes(t), socketPair(t)
 	for i := range ends {
-		s := Setup{Client: i == 0, Gdrpc: true, Rails: true, LostRails: !n.old, Checksums: n.domains[i].cfg.Checksums, Peer: n.domains[1-i].Limits()}
+		s := Setup{Client: i == 0, Gdrpc: true, Rails: true, LostRails: !n.old, Checksums: n.domains[i].cfg.Checksums, Peer: n.domains[1-i].Limits(), Lost: n.lost[i]}
 		v[i].Fill(&s, socks[i])
 		var err error
 		ends[i], err = New(n.domains[i], s)

@@ -20,10 +20,10 @@ type CQ struct {
 	qps    map[uint32]*QP // by number
 	held   []entry        // in order of arrival
 	ready  []entry        // what Poll returns
-	armed  bool // for solicited completions only, or for any
-	any    bool // armed for any
-	arms   int // armings so far
-	events int // raised so far
+	armed  bool           // for solicited completions only, or for any
+	any    bool           // armed for any
+	arms   int            // armings so far
+	events int            // raised so far
 	timer  *time.Timer
 	shut   bool
 	buf    [16]ibverbs.WC
