@@ -150,6 +150,8 @@ func (b *bulkRecv) pump() {
 			b.stop(l, fmt.Errorf("landing %d bytes on %s: %w", l.size, l.dst.Device().Name(), err))
 			continue
 		case err != nil:
+			// A request behind receives without one would be answered into them.
+			r.lost = b.c.outlive && r.l != b.c.lanes[1]
 			b.c.laneLost(r.l, fmt.Errorf("bulk lane %d: posting receives: %w", r.index, err))
 			return
 		}
@@ -181,7 +183,7 @@ func (b *bulkRecv) resume() {
 func (b *bulkRecv) roomiest(l *Landing) *rail {
 	var best *rail
 	for _, r := range b.rails {
-		if l.nic != nil && r.l.nic != l.nic {
+		if r.lost || l.nic != nil && r.l.nic != l.nic {
 			continue
 		}
 		if best == nil || r.room(l) > best.room(l) {

@@ -267,7 +267,9 @@ func (b *bulkSend) post(s *serving, slot sendSlot, sge ibverbs.SGE, status bulkS
 	b.slots[i] = slot
 	if err := b.l.postSend(uint64(i), sge, ibverbs.WRSendWithImm, bulkImm(s.id, status)); err != nil {
 		b.finish(i)
+		b.end() // a message behind one that is missing would be taken for it
 		b.c.laneLost(b.l, fmt.Errorf("bulk lane: %w", err))
+		return
 	}
 	b.c.stats.bytesServed.Add(uint64(sge.Length))
 	if slot.offer != nil {
@@ -309,8 +311,11 @@ func (b *bulkSend) complete(wc *ibverbs.WC) {
 func (b *bulkSend) stopServing() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.dead, b.queue, b.promised = true, nil, 0
+	b.end()
 }
+
+// end is stopServing with mu held.
+func (b *bulkSend) end() { b.dead, b.queue, b.promised = true, nil, 0 }
 
 // close gives back what copies and outstanding sends held. The lane's queue pair
 // is destroyed, so nothing reads any source once the copies have ended. It may be

@@ -19,6 +19,8 @@ type rail struct {
 	stager stager
 	copies reaper[*unstaging] // of chunks to their destination
 
+	lost bool // nothing is asked for on it any more
+
 	posted [bulkDepth]recvSlot
 	head   uint32 // sequence number of the oldest posted receive
 	tail   uint32 // sequence number of the next one

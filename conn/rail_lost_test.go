@@ -396,3 +396,45 @@ func TestRailLostHeld(t *testing.T) {
 	m.o.Withdraw()
 	<-m.o.Drained()
 }
+
+// TestRailLostRefused: a lane that is lost since its queue pair takes a request no
+// more, which works on meanwhile, brings nothing into the wrong place.
+func TestRailLostRefused(t *testing.T) {
+	for _, op := range []faultverbs.Op{faultverbs.OpPostSend, faultverbs.OpPostRecv} {
+		for side := range 2 {
+			for nth := range int64(10) {
+				t.Run(fmt.Sprintf("%s/side %d/%d", op, side, nth), func(t *testing.T) {
+					var left atomic.Int64
+					n := newRailNetworkOf(t, func(i int, c *Config) {
+						if i != side {
+							return
+						}
+						c.NICs[1] = faultverbs.Wrap(c.NICs[1], &faultverbs.Script{Refuse: func(call faultverbs.Call) error {
+							if call.Op == op && left.Add(-1) == 0 {
+								return errNoNIC
+							}
+							return nil
+						}})
+					})
+					client, server, far := pairWithRail(t, n)
+					first := begin(t, client, server, far, 1<<20, 1) // has the memory proved
+					first.end(t)
+					left.Store(1 + nth)
+					moves := []moving{
+						begin(t, client, server, far, 10<<20, 1), begin(t, client, server, far, 300000, 2),
+						begin(t, server, client, far, 10<<20, 3), begin(t, server, client, far, 5000, 4),
+					}
+					for _, m := range moves {
+						m.end(t)
+					}
+					if left.Load() <= 0 {
+						awaitLost(t, client, 1)
+						awaitLost(t, server, 1)
+					}
+					require.NoError(t, client.ending.failed.get())
+					require.NoError(t, server.ending.failed.get())
+				})
+			}
+		}
+	}
+}

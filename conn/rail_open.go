@@ -123,7 +123,7 @@ func (b *bulkRecv) hasRail(n *nic) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.rails {
-		if r.l.nic == n {
+		if r.l.nic == n && !r.lost {
 			return true
 		}
 	}
