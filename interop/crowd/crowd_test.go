@@ -39,13 +39,7 @@ func startGood(t *testing.T, c *rig.Client) *good {
 	ctx := rig.Context(t)
 	require.NoError(t, c.Right(ctx, work))
 	go func() {
-		for {
-			select {
-			case <-g.stop:
-				g.done <- nil
-				return
-			default:
-			}
+		for { // once at least
 			start := time.Now()
 			if err := c.Right(ctx, work); err != nil {
 				g.done <- err
@@ -53,6 +47,12 @@ func startGood(t *testing.T, c *rig.Client) *good {
 			}
 			g.calls++
 			g.worst = max(g.worst, time.Since(start))
+			select {
+			case <-g.stop:
+				g.done <- nil
+				return
+			default:
+			}
 		}
 	}()
 	return g
