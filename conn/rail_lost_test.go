@@ -71,9 +71,7 @@ func awaitAsked(t *testing.T, c *Conn) {
 		defer c.recv.mu.Unlock()
 		return len(c.recv.rails) > 1 && c.recv.rails[1].outstanding() > 0
 	}
-	for !asked() {
-		require.NoError(t, soon(t).Err())
-	}
+	require.Eventually(t, asked, patience, tick)
 }
 
 // furtherLane returns the lane of c on its second NIC.
@@ -86,10 +84,8 @@ func furtherLane(c *Conn) *Lane {
 // awaitLost waits until c has moved what a lost lane had not brought.
 func awaitLost(t *testing.T, c *Conn, lanes uint64) {
 	t.Helper()
-	for c.Stats().LanesLost < lanes {
-		require.NoError(t, soon(t).Err())
-		require.NoError(t, c.ending.failed.get())
-	}
+	require.Eventually(t, func() bool { return c.Stats().LanesLost >= lanes || c.ending.failed.get() != nil }, patience, tick)
+	require.NoError(t, c.ending.failed.get())
 	c.more.tasks.Wait()
 }
 
