@@ -58,15 +58,22 @@ func (c *contest) round(round int, counts bool) error {
 	return nil
 }
 
-// order is the order of the subjects in the nth turn. Who comes first changes,
-// and so does who comes after whom: what one leaves behind (garbage, cold
-// caches) slows all the others alike.
+// order is the order of the subjects in the nth turn. Over as many turns as there
+// are subjects, or twice as many if their number is odd, each comes after each
+// other one equally often (Williams, "Experimental designs balanced for the
+// estimation of residual effects of treatments", 1949): what one leaves behind
+// (garbage, cold caches) slows all the others alike.
 func (c *contest) order(n int) []*subject {
-	var order []*subject
-	for i := range c.subjects {
-		order = append(order, c.subjects[(i+n/2)%len(c.subjects)])
+	count := len(c.subjects)
+	order := make([]*subject, count)
+	for i := range order {
+		at := (i + 1) / 2 // 0, 1, -1, 2, -2 and so on
+		if i%2 == 0 {
+			at = count - at
+		}
+		order[i] = c.subjects[(at+count-n%count)%count]
 	}
-	if n%2 == 1 {
+	if count%2 == 1 && n/count%2 == 1 {
 		slices.Reverse(order)
 	}
 	return order

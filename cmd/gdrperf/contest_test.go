@@ -19,22 +19,33 @@ func TestMeasure(t *testing.T) {
 	a, b := &subject{name: "a", run: mark("a")}, &subject{name: "b", run: mark("b")}
 	c := &contest{name: "c", ops: 3, samples: 1, subjects: []*subject{a, b}}
 	require.NoError(t, c.measure(1, 2))
-	require.Equal(t, []string{"a", "b", "b", "a", "b", "a"}, order, "in turn")
+	require.Equal(t, []string{"a", "b", "b", "a", "a", "b"}, order, "in turn")
 	require.Len(t, a.times, 2, "the warm-up does not count")
 }
 
+// TestOrder: everyone comes after everyone equally often, and as often first.
 func TestOrder(t *testing.T) {
-	c := &contest{subjects: []*subject{{name: "a"}, {name: "b"}, {name: "c"}}}
-	after := make(map[string]int)
-	for n := range 6 {
-		order := c.order(n)
-		require.Len(t, order, 3)
-		for i, s := range order[1:] {
-			after[order[i].name+s.name]++
+	for count := 2; count <= 6; count++ {
+		c := &contest{}
+		for i := range count {
+			c.subjects = append(c.subjects, &subject{name: string(rune('a' + i))})
 		}
-	}
-	for _, pair := range []string{"ab", "ac", "ba", "bc", "ca", "cb"} {
-		require.Equal(t, 2, after[pair], "%s: everyone comes after everyone equally often", pair)
+		after, first := make(map[string]int), make(map[string]int)
+		for n := range 2 * count {
+			order := c.order(n)
+			require.Len(t, order, count)
+			first[order[0].name]++
+			for i, s := range order[1:] {
+				after[order[i].name+s.name]++
+			}
+		}
+		require.Len(t, after, count*(count-1))
+		for pair, times := range after {
+			require.Equal(t, 2, times, "%s of %d", pair, count)
+		}
+		for name, times := range first {
+			require.Equal(t, 2, times, "%s of %d", name, count)
+		}
 	}
 }
 
