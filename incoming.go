@@ -162,13 +162,13 @@ func (in *incoming) fill(ctx context.Context, list Attachments) error {
 	if err != nil {
 		return err
 	}
-	moves := make([]*move, len(list))
+	moves := make([]move, len(list))
 	for i, a := range list {
 		moves[i] = in.start(ctx, a, slices[i])
 	}
 	var first error
-	for i, m := range moves {
-		err := m.wait(ctx)
+	for i := range moves {
+		err := moves[i].wait(ctx)
 		if err == nil {
 			err = in.keep(list[i], slices[i])
 		} else {

@@ -27,8 +27,8 @@ type move struct {
 // start begins to move a into dst, which must have its size. Bytes that are at
 // hand are there when start returns, unless dst has an event to wait for. The
 // caller calls wait, and keeps dst until then.
-func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice) *move {
-	m := &move{a: a, dst: dst}
+func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice) move {
+	m := move{a: a, dst: dst}
 	if m.err = ctx.Err(); m.err != nil {
 		return m
 	}

@@ -2,6 +2,7 @@ package gdrpc
 
 import (
 	"math"
+	"slices"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"google.golang.org/grpc/codes"
@@ -31,8 +32,11 @@ const (
 )
 
 // maxDescriptor is the most bytes that one descriptor may take on average. Ours
-// take up to 68; the rest is for fields that later versions add.
-const maxDescriptor = 256
+// take up to ownDescriptor; the rest is for fields that later versions add.
+const (
+	maxDescriptor = 256
+	ownDescriptor = 68
+)
 
 // descriptor tells of one attachment.
 type descriptor struct {
@@ -48,11 +52,13 @@ const knownFlags = conn.OfferPending | conn.OfferStaged | conn.OfferPushed | con
 
 // appendOfferHeader appends everything in front of the inline attachments.
 func appendOfferHeader(b []byte, list []descriptor) []byte {
-	var body []byte
+	body := make([]byte, 0, len(list)*(ownDescriptor+2))
 	for i := range list {
+		var scratch [ownDescriptor]byte
 		body = protowire.AppendTag(body, offersAttachments, protowire.BytesType)
-		body = protowire.AppendBytes(body, list[i].appendTo(nil))
+		body = protowire.AppendBytes(body, list[i].appendTo(scratch[:0]))
 	}
+	b = slices.Grow(b, 1+protowire.SizeBytes(len(body)))
 	b = append(b, offerMark)
 	b = protowire.AppendVarint(b, uint64(len(body)))
 	return append(b, body...)

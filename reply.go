@@ -87,17 +87,17 @@ func (r *Reply) receiveInto(ctx context.Context, in *incoming) error {
 	if err != nil {
 		return err
 	}
-	moves := make([]*move, len(refs))
+	moves := make([]move, len(refs))
 	for i, a := range in.list {
 		moves[i] = in.start(ctx, a, refs[i])
 	}
-	for _, m := range moves {
-		if e := m.wait(ctx); err == nil {
+	for i := range moves {
+		if e := moves[i].wait(ctx); err == nil {
 			err = e
 		}
 	}
-	for _, m := range moves {
-		m.settle()
+	for i := range moves {
+		moves[i].settle()
 	}
 	if err != nil {
 		freeSlices(refs)

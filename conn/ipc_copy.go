@@ -45,9 +45,6 @@ type copying struct {
 // run copies all pieces, in this goroutine and workers-1 others, and returns the
 // first error. When it returns, no piece is being copied.
 func (c *copying) run(move func(at, n int64) error) error {
-	if c.size <= c.piece { // the common small one: nothing to divide or interrupt
-		return move(0, c.size)
-	}
 	var wg sync.WaitGroup
 	for range c.workers - 1 {
 		wg.Go(func() { c.work(move) })

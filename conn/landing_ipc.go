@@ -126,25 +126,31 @@ func (l *Landing) copyFrom(ctx context.Context, im *ipcImport) error {
 	if off < 0 || l.size > held || off > held-l.size {
 		return &outsideError{place: l.place, size: l.size, held: held}
 	}
-	c := copying{ctx: ctx, end: l.done, size: l.size}
 	if im.view != nil {
 		src := im.view.Bytes()[off : off+l.size]
-		c.piece, c.workers = hostPiece, hostWorkers(l.size)
-		return c.run(func(at, n int64) error { return l.dst.CopyIn(at, src[at:at+n]) })
+		return l.inPieces(ctx, hostPiece, hostWorkers(l.size), func(at, n int64) error { return l.dst.CopyIn(at, src[at:at+n]) })
 	}
-	c.piece, c.workers = devicePiece, 1
-	return l.copyDevice(&c, im, gpubuf.DevicePtr(off))
+	return l.copyDevice(ctx, im, gpubuf.DevicePtr(off))
+}
+
+// inPieces copies what the landing is of, in pieces if it is larger than one.
+func (l *Landing) inPieces(ctx context.Context, piece int64, workers int, move func(at, n int64) error) error {
+	if l.size <= piece { // the common small one: nothing to divide or interrupt
+		return move(0, l.size)
+	}
+	c := copying{ctx: ctx, end: l.done, size: l.size, piece: piece, workers: workers}
+	return c.run(move)
 }
 
 // copyDevice copies memory of a GPU: by dst's own device, or, to host memory,
 // by one that the configuration names.
-func (l *Landing) copyDevice(c *copying, im *ipcImport, off gpubuf.DevicePtr) error {
+func (l *Landing) copyDevice(ctx context.Context, im *ipcImport, off gpubuf.DevicePtr) error {
 	if dev, ok := l.dst.Device().(gpubuf.Opener); ok && dev.Kind() == im.share.Kind {
 		src, err := im.open(dev)
 		if err != nil {
 			return err
 		}
-		return c.run(func(at, n int64) error {
+		return l.inPieces(ctx, devicePiece, 1, func(at, n int64) error {
 			return dev.Copy(l.dst.Ptr()+gpubuf.DevicePtr(at), src.Base()+off+gpubuf.DevicePtr(at), n)
 		})
 	}
@@ -159,7 +165,7 @@ func (l *Landing) copyDevice(c *copying, im *ipcImport, off gpubuf.DevicePtr) er
 		}
 		var src gpubuf.Memory
 		if src, err = im.open(dev); err == nil {
-			return c.run(func(at, n int64) error {
+			return l.inPieces(ctx, devicePiece, 1, func(at, n int64) error {
 				return dev.CopyOut(bytes[at:at+n], src.Base()+off+gpubuf.DevicePtr(at))
 			})
 		}
