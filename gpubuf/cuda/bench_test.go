@@ -2,7 +2,9 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/stretchr/testify/require"
@@ -43,5 +45,40 @@ func BenchmarkCopy(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkCopyAfterIdle is what one copy takes when neither the processor nor
+// the GPU had anything to do before it, as between two calls: the median, which
+// no loop of copies shows.
+func BenchmarkCopyAfterIdle(b *testing.B) {
+	b.Logf("%v", requireGPU(b)[0])
+	d := mustOpen(b, Config{})
+	const most = 64 << 20
+	from, to := mustAlloc(b, d, most), mustAlloc(b, d, most)
+	plain := make([]byte, 64<<10)
+	for _, way := range []struct {
+		name string
+		copy func() error
+	}{
+		{"in/4 KiB", func() error { return d.CopyIn(to.Base(), plain[:4<<10]) }},
+		{"in/64 KiB", func() error { return d.CopyIn(to.Base(), plain) }},
+		{"out/4 KiB", func() error { return d.CopyOut(plain[:4<<10], from.Base()) }},
+		{"out/64 KiB", func() error { return d.CopyOut(plain, from.Base()) }},
+		{"inside/4 KiB", func() error { return d.Copy(to.Base(), from.Base(), 4<<10) }},
+		{"inside/64 MiB", func() error { return d.Copy(to.Base(), from.Base(), most) }},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			var took []time.Duration
+			for b.Loop() {
+				time.Sleep(150 * time.Microsecond)
+				start := time.Now()
+				require.NoError(b, way.copy())
+				took = append(took, time.Since(start))
+			}
+			slices.Sort(took)
+			b.ReportMetric(0, "ns/op") // with the sleep, which says nothing
+			b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, "us/copy")
+		})
 	}
 }
