@@ -103,7 +103,8 @@ func TestRailLost(t *testing.T) {
 		{"queue pair of one", func(n *railNetwork, client, _ *Conn) { fatal(n, 0, client) }, [2]string{"rail1: IBV_EVENT_QP_FATAL", "rail1, lane 2"}},
 		{"queue pair of the other", func(n *railNetwork, _, server *Conn) { fatal(n, 1, server) }, [2]string{"rail1, lane 2", "rail1: IBV_EVENT_QP_FATAL"}},
 		{"queue pairs of both", func(n *railNetwork, client, server *Conn) { fatal(n, 0, client); fatal(n, 1, server) }, [2]string{}},
-		{"device", func(n *railNetwork, _, _ *Conn) { n.second[1].Kill() }, [2]string{"rail1, lane 2", "rail1: IBV_EVENT_DEVICE_FATAL"}},
+		// Its queue pairs may tell before its event does.
+		{"device", func(n *railNetwork, _, _ *Conn) { n.second[1].Kill() }, [2]string{"rail1, lane 2", "rail1"}},
 		{"port", func(n *railNetwork, _, _ *Conn) { n.second[0].MarkPort(1, downPort()) }, [2]string{"rail1: IBV_EVENT_PORT_ERR", "rail1, lane 2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
