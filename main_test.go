@@ -64,7 +64,7 @@ func newPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 }
 
 // patience bounds every wait of the tests; no test passes by waiting it out.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // until waits for what other goroutines bring about and nothing tells of.
 func until(t testing.TB, condition func() bool) {
@@ -350,7 +350,7 @@ func connect(t testing.TB, l link, clientCfg, serverCfg Config, serverOpts ...gr
 
 // testContext ends with the test, and before the test binary does.
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 6*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	return ctx
 }

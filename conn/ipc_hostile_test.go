@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	patience = 20 * time.Second
+	patience = time.Minute
 	tick     = 2 * time.Millisecond
 )
 

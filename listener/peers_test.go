@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait of the tests; no test passes by waiting it out.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 var (
 	errInjected = errors.New("injected")

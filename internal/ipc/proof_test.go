@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait; no test passes by waiting it out.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -89,7 +89,7 @@ func TestCloseUnderLoad(t *testing.T) {
 // they have, and the connection goes on. A server whose reply crosses with the
 // cancellation does not hear of that: the reply's lease ends it.
 func TestCancelUnderLoad(t *testing.T) {
-	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{Gdrpc: gdrpc.Config{ReplyLease: rig.Patience / 4}})
+	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{Gdrpc: gdrpc.Config{ReplyLease: 5 * time.Second}})
 	c := rig.Dial(t, rig.GdrpcClient, s.Addr, rig.ClientConfig{})
 	requireServes(t, c)
 	base := rig.Measure(t, c.Pool, s.Pool)

@@ -73,7 +73,7 @@ func (l *load) run(n int, name string, end time.Time, f func(context.Context, in
 	for i := range n {
 		l.tasks.Go(func() {
 			for first := i; i == first || time.Now().Before(end); i += n {
-				ctx, cancel := context.WithTimeout(context.Background(), 6*rig.Patience)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*rig.Patience)
 				start := time.Now()
 				err := f(ctx, i)
 				cancel()

@@ -15,7 +15,7 @@ import (
 
 // patience is how long goroutines and objects may take to go away after the last
 // test. Only what leaks takes it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Main runs the tests of m and exits, with a failure if something leaked. Use
 // it as the whole of TestMain.

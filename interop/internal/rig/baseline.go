@@ -96,4 +96,4 @@ func Sockets() (n int) {
 }
 
 // deadline is when a process is late with what it has to say.
-func deadline() time.Time { return time.Now().Add(3 * Patience) }
+func deadline() time.Time { return time.Now().Add(Patience) }

@@ -14,7 +14,7 @@ import (
 
 // Patience is how long something may take that nothing is wrong with. Handshakes
 // have it too: one that takes longer than it may goes on over TCP, or in plain.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 // NewPool makes a pool of an emulated GPU. It must be empty when the test ends.
 func NewPool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
@@ -53,7 +53,7 @@ func NewDevicePool(t testing.TB, cfg gpubuf.Config) *gpubuf.Pool {
 
 // Context ends with the test, or before the test binary does.
 func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
