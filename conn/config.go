@@ -28,8 +28,9 @@ type Config struct {
 	Route route.Override
 
 	// Nearest names the one of the NICs by which attachments should come into
-	// a device's memory; "" leaves it to the connection. It is called once for
-	// each landing, and may block no longer than a look into a table. Default:
+	// a device's memory; "" leaves it to the connection. It is called for each
+	// landing, and for the source of one that the peer opens a lane for, and
+	// may block no longer than a look into a table. Default:
 	// by the PCI topology, as gdrinfo shows it: a GPU's share of the NICs
 	// nearest to it, for host memory those of the NUMA nodes that this process
 	// may run on, in turn, and all in turn for a device that does not tell

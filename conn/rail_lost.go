@@ -75,14 +75,11 @@ func (m *moreRails) told(index uint8) error {
 // are ignored.
 func (m *moreRails) say(f *further) {
 	m.mu.Lock()
-	said := f.said
-	f.said = true
-	m.mu.Unlock()
-	if !said {
+	defer m.mu.Unlock()
+	if !f.said { // sent with mu held: what opens the index again comes behind it
+		f.said = true
 		m.c.control.send(frame{typ: frameBulkLost, rail: f.index})
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.release(f)
 }
 

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/route"
 )
@@ -40,7 +38,7 @@ type moreRails struct {
 
 	first uint8 // index of the first lane that this side opens; never changes
 
-	// mu is taken after all others but the Domain's.
+	// mu is taken after all others but control.mu and the Domain's.
 	mu      sync.Mutex
 	closed  bool                     // guarded by mu
 	full    bool                     // no index is free for this side; guarded by mu
@@ -79,55 +77,6 @@ func (m *moreRails) start(c *Conn) {
 	if !c.client {
 		m.first = 2
 	}
-}
-
-// nearest returns the NIC by which memory of a device should be landed in, if the
-// Conn has a lane on it. If not, it has one opened for the offer that token names
-// and returns nil.
-func (c *Conn) nearest(dev gpubuf.Device, token Token) *nic {
-	if !c.rails {
-		return nil
-	}
-	n := c.d.nearest(dev)
-	switch {
-	case n == nil:
-		return nil
-	case c.recv.hasRail(n):
-		return n
-	}
-	c.more.want(n, token)
-	return nil
-}
-
-// nearest returns the NIC that memory of a device should use, by the
-// configuration; nil if it names none.
-func (d *Domain) nearest(dev gpubuf.Device) *nic {
-	if d.cfg.Nearest == nil {
-		return d.near.pick(dev)
-	}
-	var names []string
-	for _, n := range d.nics {
-		names = append(names, n.dev.Name())
-	}
-	name := d.cfg.Nearest(dev, names)
-	for _, n := range d.nics {
-		if n.dev.Name() == name {
-			return n
-		}
-	}
-	return nil
-}
-
-// hasRail reports whether a lane on n may bring landings.
-func (b *bulkRecv) hasRail(n *nic) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, r := range b.rails {
-		if r.l.nic == n && !r.lost {
-			return true
-		}
-	}
-	return false
 }
 
 // want opens a lane on n, once, for the offer that token names.
@@ -243,6 +192,7 @@ func (m *moreRails) unasked(f *further) {
 	defer m.mu.Unlock()
 	delete(m.taken, f.index)
 	delete(m.opening, f.index)
+	m.full = false
 }
 
 // ready waits for BulkReady.
@@ -317,39 +267,6 @@ func (m *moreRails) accept(port railPort, token Token) (*VerbsLanes, error) {
 		return nil, err
 	}
 	return v, nil
-}
-
-// nearSource returns the NIC that should send an offer, if its source lies in
-// memory that has a place; else nil.
-func (c *Conn) nearSource(token Token) *nic {
-	o := c.offers.get(token)
-	if o == nil || o.where == nil {
-		return nil
-	}
-	dev := o.where.Device()
-	if c.d.cfg.Nearest == nil {
-		switch memoryName(dev) {
-		case hostMemory, unknownMemory:
-			return nil
-		}
-	}
-	return c.d.nearest(dev)
-}
-
-// byUse returns the NICs, first near, if it is one, then those that have no lane of
-// the Conn: of equally good ones the first is chosen.
-func (m *moreRails) byUse(near *nic) []*nic {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := slices.Clone(m.c.d.nics)
-	use := func(n *nic) int {
-		if n == near {
-			return -1
-		}
-		return min(m.asked[n], 1)
-	}
-	slices.SortStableFunc(list, func(a, b *nic) int { return use(a) - use(b) })
-	return list
 }
 
 // make makes a bulk lane on one of the NICs. It is closed with the Conn.

@@ -22,7 +22,7 @@ func suites(soak time.Duration) []*step {
 			name: "ibverbs/verbs", pkg: "ibverbs/verbs", tests: true, limit: 3 * time.Minute,
 			mayskip: []string{"TestConformance/MessageTooBig"}, // rdma_rxe does not refuse it
 		},
-		{name: "rdma", pkg: "interop/rdma", tests: true, limit: 5 * time.Minute},
+		{name: "rdma", pkg: "interop/rdma", tests: true, limit: 7 * time.Minute},
 		kills(conn.PathGDR, 12),
 		kills(conn.PathRDMAStaged, 8),
 		full(conn.PathGDR, soak),
