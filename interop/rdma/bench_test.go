@@ -12,9 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkCall makes empty calls, over queue pairs and over TCP.
+// BenchmarkCall makes empty calls: over queue pairs, over TCP, and with gRPC alone.
 func BenchmarkCall(b *testing.B) {
 	n := rig.RequireNIC(b)
+	b.Run("stock", func(b *testing.B) {
+		s := rig.Serve(b, rig.StockServer, rig.ServerConfig{Address: net.JoinHostPort(n.Address, "0")})
+		c := rig.Dial(b, rig.StockClient, s.Addr, rig.ClientConfig{})
+		report(b, func() error { return c.Right(b.Context(), rig.Call{}) })
+	})
 	for _, path := range []conn.Path{conn.PathGDR, conn.PathSoft} {
 		b.Run(path.String(), func(b *testing.B) {
 			c := connect(b, n, path)

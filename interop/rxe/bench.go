@@ -82,8 +82,9 @@ func benchmarkRound() []*step {
 		perftest(figure{contest: latWait, subject: "ib_send_lat -e", unit: usec, base: true, pattern: sendLat}, "-e", "-s", "64", "-n", "1000"),
 		verbs(figure{contest: latWait, subject: "ibverbs/verbs", unit: usec, pattern: goLat}, "PingPong/events", 1000),
 		entire(figure{contest: latWait, subject: "stream of a Conn", unit: usec, pattern: goLat}, "Stream/verbs/pingpong", 500),
-		entire(figure{contest: call, subject: "over TCP", unit: usec, base: true, pattern: goLat}, "Call/soft", 200),
-		entire(figure{contest: call, subject: "over verbs", unit: usec, pattern: goLat}, "Call/gdr", 200),
+		entire(figure{contest: call, subject: "stock over TCP", unit: usec, base: true, pattern: goLat}, "Call/stock", 500),
+		entire(figure{contest: call, subject: "gdrpc over TCP", unit: usec, pattern: goLat}, "Call/soft", 500),
+		entire(figure{contest: call, subject: "gdrpc over verbs", unit: usec, pattern: goLat}, "Call/gdr", 500),
 	}
 }
 
