@@ -20,13 +20,25 @@ func BenchmarkCall(b *testing.B) {
 		c := rig.Dial(b, rig.StockClient, s.Addr, rig.ClientConfig{})
 		report(b, func() error { return c.Right(b.Context(), rig.Call{}) })
 	})
-	for _, path := range []conn.Path{conn.PathGDR, conn.PathSoft} {
-		b.Run(path.String(), func(b *testing.B) {
-			c := connect(b, n, path)
+	for _, run := range []struct {
+		name string
+		path conn.Path
+		poll time.Duration
+	}{
+		{"soft", conn.PathSoft, 0},
+		{"gdr", conn.PathGDR, 0},
+		{"gdr-polling", conn.PathGDR, slowPoll},
+	} {
+		b.Run(run.name, func(b *testing.B) {
+			c := connectBy(b, n, conn.Config{MaxPath: run.path, PollTime: run.poll})
 			report(b, func() error { return c.Right(b.Context(), rig.Call{}) })
 		})
 	}
 }
+
+// slowPoll bounds polling where all takes as much longer as it does on an emulated
+// processor.
+const slowPoll = 5 * time.Millisecond
 
 // BenchmarkStream moves bytes of the connection itself, beside a bare socket.
 func BenchmarkStream(b *testing.B) {
@@ -35,10 +47,10 @@ func BenchmarkStream(b *testing.B) {
 		name string
 		pair func(testing.TB, rig.NIC) (client, server net.Conn)
 	}{{"verbs", verbsPair}, {"tcp", tcpPair}} {
-		b.Run(kind.name+"/65536B", func(b *testing.B) {
+		b.Run(kind.name+"/32768B", func(b *testing.B) {
 			client, server := kind.pair(b, n)
 			got := make(chan error, 1)
-			const size = 64 << 10
+			const size = 32 << 10 // a block of the stream lane
 			start := time.Now()
 			go func() {
 				_, err := io.CopyN(io.Discard, server, int64(b.N)*size)

@@ -19,7 +19,12 @@ var sizes = []int64{256 << 10, 1<<20 + 3, 5 << 20}
 // connect makes a client of a server of its own whose lanes run over n, attachments by at
 // most the path most.
 func connect(t testing.TB, n rig.NIC, most conn.Path) *rig.Client {
-	cfg := conn.Config{NICs: []ibverbs.Device{n.Device}, MaxPath: most, NoIPC: true, Logger: rig.Quiet()}
+	return connectBy(t, n, conn.Config{MaxPath: most})
+}
+
+// connectBy is connect with a configuration.
+func connectBy(t testing.TB, n rig.NIC, cfg conn.Config) *rig.Client {
+	cfg.NICs, cfg.NoIPC, cfg.Logger = []ibverbs.Device{n.Device}, true, rig.Quiet()
 	s := rig.Serve(t, rig.GdrpcServer, rig.ServerConfig{
 		Address:  net.JoinHostPort(n.Address, "0"),
 		Listener: listener.Config{Conn: cfg, HandshakeTimeout: rig.Patience},
