@@ -7,7 +7,7 @@ ARGS        ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build test race nocgo lint fuzz check-imports demo bench generate test-gpu gpu-kit test-rxe test-hardware bench-rxe ci
+.PHONY: ptx help build test race nocgo lint fuzz check-imports demo bench generate test-gpu gpu-kit test-rxe test-hardware bench-rxe ci
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,12 @@ bench-rxe: ## the same machine: the verbs provider beside perftest and librdmacm
 
 test-hardware: ## everything on this machine's NICs and GPUs, into hardware-report.txt (GDR_TEST_REQUIRE=verbs,cuda)
 	@interop/hardware/report $(ARGS)
+
+PTX = $(or $(CLANG),clang++-14) -x cuda -nocudainc -nocudalib --cuda-device-only --cuda-gpu-arch=sm_70 \
+	-fdeclspec -Xclang -target-feature -Xclang +ptx63 -include crc32c_decls.h -O3 -S crc32c.cu
+
+ptx: ## regenerate the GPU's checksum kernel (needs clang 14; CLANG= names another)
+	cd gpubuf/cuda && $(PTX) -o $(or $(PTX_OUT),crc32c.ptx)
 
 generate: ## regenerate the protobuf code (needs protoc)
 	GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12

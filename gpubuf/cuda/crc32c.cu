@@ -1,14 +1,11 @@
 // CRC-32C (Castagnoli) of device memory, for (*Device).CRC32C; sum.go launches
-// it and sum_math.go finishes what it leaves. crc32c.ptx is made of it, by
+// it and sum_math.go finishes what it leaves. crc32c.ptx is made of it by
 //
-//	nvcc -ptx -arch=compute_70 -O3 -o crc32c.ptx crc32c.cu
+//	make ptx
 //
-// or, as the one beside this file, by clang 14:
-//
-//	clang++ --cuda-device-only --cuda-gpu-arch=sm_70 -O3 -S -o crc32c.ptx crc32c.cu
-//
-// which wants CUDA's headers, or a header that declares what is used of them here.
-// Its PTX is older than that of nvcc 13, which was run with compute_75 instead.
+// with clang 14, whose PTX drivers older than that of nvcc 13 take too. Nothing of
+// CUDA is needed: crc32c_decls.h declares what is used of its headers. nvcc makes
+// as good a PTX for itself, by nvcc -ptx -O3 -o crc32c.ptx crc32c.cu.
 //
 // A CRC register, started from zero, is linear in the message: it is the sum over
 // the 32-bit words w of w times x to the number of bits from the word's start to
