@@ -2,6 +2,7 @@ package gpubuf
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/gdrpc/gdrpc/internal/leak"
 )
@@ -19,6 +20,7 @@ import (
 type Tenure struct {
 	hooks   hooks
 	tracked *leak.Object
+	once    sync.Once // of End
 }
 
 // NewTenure begins a tenure. Its owner calls End.
@@ -26,13 +28,13 @@ func NewTenure() *Tenure { return &Tenure{tracked: leak.Track("gpubuf.Tenure")} 
 
 // End takes the word back. When it returns, nothing is registered any more for
 // wraps that were released before; for others that is so when their event is done.
-// Only then may the memory be freed. Calling End again does nothing.
+// Only then may the memory be freed. Calling End again does nothing but wait for the
+// first call.
 func (t *Tenure) End() {
-	first := !t.hooks.over()
-	t.hooks.run()
-	if first {
+	t.once.Do(func() {
+		t.hooks.run()
 		t.tracked.Done()
-	}
+	})
 }
 
 // OnEnd has f called once, by End, which waits for it: a registration is undone

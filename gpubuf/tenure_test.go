@@ -1,9 +1,13 @@
 package gpubuf_test
 
 import (
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -41,6 +45,35 @@ func TestTenure(t *testing.T) {
 	require.ErrorIs(t, err, gpubuf.ErrClosed)
 	require.ErrorContains(t, err, "the tenure has ended")
 	require.NoError(t, m.Free())
+}
+
+// Whoever ends a tenure waits for what its end undoes, also behind somebody else.
+func TestTenureEndsTwice(t *testing.T) {
+	for range 100 {
+		tenure := gpubuf.NewTenure()
+		begun, undo := make(chan struct{}), make(chan struct{})
+		var undone atomic.Bool
+		_, err := tenure.OnEnd(func() {
+			close(begun)
+			<-undo
+			undone.Store(true)
+		})
+		require.NoError(t, err)
+		var tasks sync.WaitGroup
+		for i := range 3 {
+			tasks.Go(func() {
+				if i > 0 {
+					<-begun
+				}
+				tenure.End()
+				assert.True(t, undone.Load())
+			})
+		}
+		<-begun
+		runtime.Gosched() // the others may go wrong now
+		close(undo)
+		tasks.Wait()
+	}
 }
 
 // Memory is told from what is allocated there later, where something tells.
