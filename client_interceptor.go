@@ -15,9 +15,7 @@ import (
 // DialOptions returns the options that let a grpc.ClientConn send and receive
 // attachments: the dialer, interceptors and per-RPC credentials, which carry
 // nothing secret. Pass them after your own options, so that gdrpc's interceptors
-// are the innermost; options for the HTTP/2 windows, which they set to 4 MiB a
-// stream and 16 MiB a connection, go behind them. Pass the result to one
-// grpc.NewClient only.
+// are the innermost, and pass the result to one grpc.NewClient only.
 //
 // A grpc.WithContextDialer after them keeps its dialer: attachments then travel
 // inside the messages, within the limits that the package comment states for
@@ -37,8 +35,6 @@ func (c *client) options() []grpc.DialOption {
 		grpc.WithChainUnaryInterceptor(c.unary),
 		grpc.WithChainStreamInterceptor(c.stream),
 		grpc.WithPerRPCCredentials(attempts{c}),
-		grpc.WithStaticStreamWindowSize(streamWindow),
-		grpc.WithStaticConnWindowSize(connWindow),
 	}
 }
 

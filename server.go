@@ -74,27 +74,15 @@ func (s *Server) close() {
 }
 
 // ServerOptions returns the options that make a grpc.Server understand
-// attachments, for a program that must make the grpc.Server itself; they also
-// set the HTTP/2 windows, to 4 MiB a stream and 16 MiB a connection. Services
+// attachments, for a program that must make the grpc.Server itself. Services
 // are then registered through Register. They may not be given twice, nor
 // together with grpc.StreamInterceptor or grpc.ForceServerCodec. Replies that
 // have not been landed when such a server stops stay until their leases end.
 func ServerOptions(opts ...Option) []grpc.ServerOption { return newEndpoint(opts).serverOptions() }
 
-// The windows of HTTP/2 flow control, in bytes. gRPC's own begin at 64 KiB and grow
-// by measurement up to 16 MiB, for which it sends a PING with the messages of
-// every call and answers one: two writes more each way, in an empty call more
-// than gdrpc costs otherwise (docs/benchmarks.md).
-const (
-	streamWindow = 4 << 20
-	connWindow   = 16 << 20 // what a peer can make this side hold; as much as grows by itself
-)
-
 func (ep *endpoint) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(serverCodec{ep}),
 		grpc.StreamInterceptor(ep.streamInterceptor),
-		grpc.StaticStreamWindowSize(streamWindow),
-		grpc.StaticConnWindowSize(connWindow),
 	}
 }
