@@ -124,9 +124,9 @@ func (s *qpStream) sent(wrid uint64) {
 		s.bare--
 	} else {
 		s.free = append(s.free, int(wrid))
-		wake(s.writable)
 	}
 	s.sendBare()
+	wake(s.writable) // CloseWrite too waits for what sendBare has posted
 	wake(s.ending)
 }
 
