@@ -26,8 +26,10 @@ type waits struct {
 	spin    spinner       // guarded by turn
 }
 
+// newWaits has nobody to wake: a lane that closes before a Conn has it is waited
+// for by Close alone.
 func newWaits(pollTime time.Duration) *waits {
-	return &waits{spin: spinner{most: pollTime}}
+	return &waits{wake: func() {}, spin: spinner{most: pollTime}}
 }
 
 // kick has whoever waits look again.
@@ -61,14 +63,9 @@ func (l *Lane) handedOn() bool {
 
 // handOn ends the turn of the goroutine that polled the lane until now.
 func (l *Lane) handOn(err error) {
-	w, p := l.waits, &l.poller
+	w := l.waits
 	if err != nil {
-		p.run.Lock()
-		p.dead = true
-		p.run.Unlock()
-		if !errors.Is(err, ibverbs.ErrClosed) {
-			p.fail(err)
-		}
+		l.giveUp(err)
 	}
 	w.turn.Unlock()
 	if l.handedOn() {
@@ -121,7 +118,8 @@ func (l *Lane) waitEvent(by *deadline, seen uint64) {
 	}
 	for !by.expired() && l.rearm(seen) {
 		if _, err := l.channel.Wait(); err != nil && !errors.Is(err, ibverbs.ErrInterrupted) {
-			return // closed
+			l.giveUp(err)
+			return
 		}
 		l.pollOnce()
 	}
@@ -134,7 +132,10 @@ func (l *Lane) rearm(seen uint64) bool {
 	if w.changes.Load() != seen {
 		return false
 	}
-	_ = l.cq.ReqNotify(w.sends.Load() == 0) // fails on a dead queue, as polling it does
+	if err := l.cq.ReqNotify(w.sends.Load() == 0); err != nil {
+		l.giveUp(err)
+		return false
+	}
 	return l.pollOnce() && w.changes.Load() == seen
 }
 
@@ -148,13 +149,31 @@ func (l *Lane) pollOnce() bool {
 		return false
 	}
 	if err := l.empty(); err != nil {
-		p.dead = true
-		l.waits.changes.Add(1)
-		if !errors.Is(err, ibverbs.ErrClosed) {
-			p.fail(err)
-		}
+		l.bury(err)
 	}
 	return !p.dead
+}
+
+// giveUp is told that no event of the queue will come. Whoever waited for one must
+// not try again: it would find the same, for ever.
+func (l *Lane) giveUp(err error) {
+	l.poller.run.Lock()
+	defer l.poller.run.Unlock()
+	l.bury(err)
+}
+
+// bury has nothing polled any more, and the lane's handler told why, unless that
+// is its end. The caller holds run.
+func (l *Lane) bury(err error) {
+	p := &l.poller
+	if p.dead {
+		return
+	}
+	p.dead = true
+	l.waits.changes.Add(1)
+	if !errors.Is(err, ibverbs.ErrClosed) {
+		p.fail(err)
+	}
 }
 
 // pollDrained waits for the last completion of a lane that closes.

@@ -1,8 +1,10 @@
 package conn
 
 import (
+	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,6 +95,100 @@ func TestCloseWriteBehindBareSends(t *testing.T) {
 	}
 	s.mu.Unlock()
 	require.NoError(t, client.CloseWrite())
+	_, err := server.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// errNoEvents is what a device that is gone says.
+var errNoEvents = errors.New("no events any more")
+
+// brokenChannel is a channel whose device was removed.
+type brokenChannel struct{ ibverbs.CompChannel }
+
+func (brokenChannel) Wait() (ibverbs.CQ, error) { return nil, errNoEvents }
+
+// TestWaitFails: a Read to which the completion channel says that no event will
+// come does not wait for one again and again.
+func TestWaitFails(t *testing.T) {
+	client, server := verbsPair(t, quiet())
+	greet(t, client, server)
+	l := client.stream.(*qpStream).l
+	l.waits.turn.Lock()
+	l.channel = brokenChannel{l.channel}
+	l.waits.turn.Unlock()
+	requireNoEvents(t, client)
+}
+
+// TestArmFails: the same where the queue cannot be armed, although it can be polled.
+func TestArmFails(t *testing.T) {
+	var gone atomic.Bool
+	n := newNetworkOf(t, func(side int, c *Config) {
+		if side == 0 {
+			c.NICs = []ibverbs.Device{faultverbs.Wrap(c.NICs[0], &faultverbs.Script{Refuse: func(call faultverbs.Call) error {
+				if call.Op == faultverbs.OpReqNotify && gone.Load() {
+					return errNoEvents
+				}
+				return nil
+			}})}
+		}
+	})
+	client, _ := n.pair(t)
+	gone.Store(true)
+	requireNoEvents(t, client)
+}
+
+func requireNoEvents(t *testing.T, c *Conn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, errNoEvents)
+}
+
+// TestCloseBeforeHandOn: whoever closes a lane that no Conn has, and whose own
+// goroutine has ended, may wait for its last completions.
+func TestCloseBeforeHandOn(t *testing.T) {
+	n := newNetworkOf(t, func(side int, c *Config) {
+		refuse := func(call faultverbs.Call) error {
+			if call.Op == faultverbs.OpReqNotify {
+				return errNoEvents
+			}
+			return nil
+		}
+		c.NICs = []ibverbs.Device{faultverbs.Wrap(c.NICs[0], &faultverbs.Script{Refuse: refuse})}
+	})
+	v, err := n.domains[0].OpenVerbs(nil, nil)
+	require.NoError(t, err)
+	l := v.lanes[0]
+	require.ErrorIs(t, l.early.wait(soon(t), l.early.got), errNoEvents)
+	l.early.end()
+	l.waits.turn.Lock() // the goroutine's, until it has ended
+	l.waits.turn.Unlock()
+	l.wait(l.drained, newDeadline(l.kick), true, l.changes())
+	require.NoError(t, v.Close())
+}
+
+// TestCloseWriteOverTCP: CloseWrite, which waits for room to send the end of the
+// stream, learns that a message without payload has made some.
+func TestCloseWriteOverTCP(t *testing.T) {
+	client, server := sharedPair(t, quiet())
+	s := client.stream.(*qpStream)
+	s.mu.Lock()
+	room := streamSends - streamBlocks - s.bare
+	s.bare += room // as if so many were under way
+	s.mu.Unlock()
+	done := make(chan error)
+	begun := time.Now()
+	go func() { done <- client.CloseWrite() }()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.flags != 0
+	}, patience, tick)
+	for range room {
+		s.sent(bareWRID)
+	}
+	require.NoError(t, <-done)
+	require.Less(t, time.Since(begun), s.drainBound)
 	_, err := server.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }
