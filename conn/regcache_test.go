@@ -26,6 +26,8 @@ type countedPD struct {
 	live  map[uint32]*countedMR // by LKey; guarded by mu
 
 	gate atomic.Pointer[chan struct{}] // what Dereg waits for; nil: nothing
+
+	before func(n int64) // called before n bytes are registered; may be nil; not written meanwhile
 }
 
 type countedMR struct {
@@ -43,6 +45,9 @@ func (p *countedPD) RegMRIova(mem []byte, iova uint64, access ibverbs.Access) (i
 }
 
 func (p *countedPD) count(n int64, register func() (ibverbs.MR, error)) (ibverbs.MR, error) {
+	if p.before != nil {
+		p.before(n)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.limit > 0 && p.bytes+n > p.limit {
@@ -364,6 +369,44 @@ func TestRegCacheMemlock(t *testing.T) {
 	free()
 	_, live := pd.now()
 	require.Equal(t, 1, live)
+}
+
+// TestRegCacheTooMuch: a wrap that waited for the registration of more bytes than
+// its own is not refused with it.
+func TestRegCacheTooMuch(t *testing.T) {
+	r, pd := newCache(t, wrapUnit, &Config{})
+	goOn := make(chan struct{})
+	pd.before = func(n int64) {
+		if n > wrapUnit {
+			<-goOn
+		}
+	}
+	w := newEmuWrapper(t, 2*wrapUnit)
+	all, freeAll := w.slice(t, 0, 2*wrapUnit)
+	defer freeAll()
+	part, freePart := w.slice(t, 4096, 100)
+	defer freePart()
+	failed := make(chan error)
+	go func() {
+		_, err := r.sge(all, 0, 1)
+		failed <- err
+	}()
+	require.Eventually(t, func() bool { return r.cache.stats().Misses == 1 }, patience, tick)
+	type result struct {
+		sge ibverbs.SGE
+		err error
+	}
+	made := make(chan result)
+	go func() {
+		sge, err := r.sge(part, 0, 100)
+		made <- result{sge, err}
+	}()
+	require.Eventually(t, func() bool { return r.cache.stats().Hits == 1 }, patience, tick)
+	close(goOn)
+	require.ErrorIs(t, <-failed, ibverbs.ErrOutOfMemory)
+	got := <-made
+	require.NoError(t, got.err)
+	require.Equal(t, uint64(part.Ptr()), got.sge.Addr)
 }
 
 // TestRegCacheTenureEnds: when End returns, nothing is registered for released

@@ -147,15 +147,20 @@ func (r *registrations) obtain(region *gpubuf.Region) (*registration, error) {
 	if !wrapped || r.cache.off() {
 		return register()
 	}
-	base := uint64(region.Base())
-	s, mine := r.cache.take(regKey{region.Device(), id}, base, uint64(region.Size()))
-	if mine {
-		r.cache.fill(s, register)
+	base, size := uint64(region.Base()), uint64(region.Size())
+	for {
+		s, mine := r.cache.take(regKey{region.Device(), id}, base, size)
+		if mine {
+			r.cache.fill(s, register)
+		}
+		switch <-s.ready; {
+		case s.err == nil:
+			return &registration{pieces: s.pieces, step: s.step, skip: base - s.base, shared: s}, nil
+		case mine || s.base == base && s.size == size:
+			return nil, s.err
+		}
+		// More bytes than these could not be registered; these may be.
 	}
-	if <-s.ready; s.err != nil {
-		return nil, s.err
-	}
-	return &registration{pieces: s.pieces, step: s.step, skip: base - s.base, shared: s}, nil
 }
 
 // registerOrEvict is register. Where the limit of locked memory is met, it gives
