@@ -242,9 +242,12 @@ func TestAffinitySource(t *testing.T) {
 				from, to := pool(mv[0]), pool(mv[1])
 				s, want := filled(t, from, 1<<20, 1)
 				dst := alloc(t, to, 1<<20)
-				landBy(t, client, server, s, dst, want)
+				o := offer(t, client, s)
+				require.NoError(t, server.Land(o.Token(), client.Flags(o), dst).Wait(soon(t)))
 				awaitOpening(t, server)
 				awaitOpening(t, client)
+				o.Withdraw() // not before the peer has seen what the lane is for
+				<-o.Drained()
 				require.Equal(t, PathGDR, landBy(t, client, server, s, dst, want))
 			}
 			require.Equal(t, tt.want, lanesBetween(client, server))

@@ -58,21 +58,29 @@ func (b *bulkRecv) hasRail(n *nic) bool {
 	return false
 }
 
-// nearSource returns the NIC that should send an offer, if its source lies in
-// memory that has a place; else nil.
-func (c *Conn) nearSource(token Token) *nic {
+// sourceOf returns the device that an offer's source lies on; nil if there is no
+// such offer any more.
+func (c *Conn) sourceOf(token Token) gpubuf.Device {
 	o := c.offers.get(token)
 	if o == nil || o.where == nil {
 		return nil
 	}
-	dev := o.where.Device()
-	if c.d.cfg.Nearest == nil {
+	return o.where.Device()
+}
+
+// nearSource returns the NIC that should send memory of a device, if the device
+// has a place; else nil.
+func (d *Domain) nearSource(dev gpubuf.Device) *nic {
+	if dev == nil {
+		return nil
+	}
+	if d.cfg.Nearest == nil {
 		switch memoryName(dev) {
 		case hostMemory, unknownMemory:
 			return nil
 		}
 	}
-	return c.d.nearest(dev)
+	return d.nearest(dev)
 }
 
 // byUse returns the NICs, first near, if it is one, then those that have no lane of

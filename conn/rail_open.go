@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/route"
 )
@@ -38,7 +39,7 @@ type moreRails struct {
 
 	first uint8 // index of the first lane that this side opens; never changes
 
-	// mu is taken after all others but control.mu and the Domain's.
+	// mu is taken after all others but offers.mu, control.mu and the Domain's.
 	mu      sync.Mutex
 	closed  bool                     // guarded by mu
 	full    bool                     // no index is free for this side; guarded by mu
@@ -220,15 +221,15 @@ func (m *moreRails) opened(f *frame) error {
 	case m.closed:
 		return nil
 	}
-	theirs, port, token := &further{index: f.rail}, f.port, f.token
+	theirs, port, source := &further{index: f.rail}, f.port, m.c.sourceOf(f.token)
 	m.taken[f.rail] = theirs
-	m.tasks.Go(func() { m.answer(theirs, port, token) })
+	m.tasks.Go(func() { m.answer(theirs, port, source) })
 	return nil
 }
 
 // answer is the other side's part.
-func (m *moreRails) answer(f *further, port railPort, token Token) {
-	v, err := m.accept(port, token)
+func (m *moreRails) answer(f *further, port railPort, source gpubuf.Device) {
+	v, err := m.accept(port, source)
 	if err != nil {
 		m.c.control.send(frame{typ: frameBulkReady, rail: f.index, status: bulkFailed})
 		if m.c.outlive {
@@ -249,12 +250,12 @@ func (m *moreRails) answer(f *further, port railPort, token Token) {
 }
 
 // accept makes a lane that receives from, and sends to, the peer's, which the peer
-// wants for the offer that token names.
-func (m *moreRails) accept(port railPort, token Token) (*VerbsLanes, error) {
+// wants for memory of the device source; nil: it does not matter which.
+func (m *moreRails) accept(port railPort, source gpubuf.Device) (*VerbsLanes, error) {
 	if err := port.end.Check(); err != nil {
 		return nil, err
 	}
-	v, err := m.make(m.byUse(m.c.nearSource(token)), &port.end)
+	v, err := m.make(m.byUse(m.c.d.nearSource(source)), &port.end)
 	if err != nil {
 		return nil, err
 	}
