@@ -336,8 +336,9 @@ func (l *Lane) close() error {
 	if l.eager != nil {
 		errs = append(errs, l.eager.Close())
 	}
+	var unflushed error
 	if l.qp != nil {
-		errs = append(errs, l.qp.Modify(ibverbs.QPAttr{State: ibverbs.QPErr}, ibverbs.QPAttrState))
+		unflushed = l.qp.Modify(errState, ibverbs.QPAttrState)
 	}
 	if l.wire != nil {
 		l.wire.release()
@@ -351,7 +352,9 @@ func (l *Lane) close() error {
 		if l.route != nil {
 			l.nic.remove(l)
 		}
-		errs = append(errs, l.qp.Destroy())
+		if err := l.qp.Destroy(); err != nil { // else it does not matter that it, of a device that was removed, could not flush
+			errs = append(errs, unflushed, err)
+		}
 	}
 	if l.channel != nil {
 		errs = append(errs, l.channel.Close())

@@ -156,6 +156,9 @@ func (l *Lane) reap() {
 func (l *Lane) stopPolling() {
 	p := &l.poller
 	p.waiter.Wait()
+	if l.waits != nil {
+		l.giveUp(ibverbs.ErrClosed) // after whoever polls for itself
+	}
 	if p.called != nil && p.started.Load() {
 		p.called.SetCompHandler(nil)
 		p.run.Lock() // for good: whoever comes late finds it taken

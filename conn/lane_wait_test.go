@@ -167,6 +167,17 @@ func TestCloseBeforeHandOn(t *testing.T) {
 	require.NoError(t, v.Close())
 }
 
+// TestClosedLaneIsDead: nobody polls the queue of a closed lane, whose blocks are
+// freed.
+func TestClosedLaneIsDead(t *testing.T) {
+	client, server := verbsPair(t, quiet())
+	greet(t, client, server)
+	require.NoError(t, client.Close())
+	s := client.stream.(*qpStream)
+	<-s.finished
+	require.True(t, s.l.isDead())
+}
+
 // TestCloseWriteOverTCP: CloseWrite, which waits for room to send the end of the
 // stream, learns that a message without payload has made some.
 func TestCloseWriteOverTCP(t *testing.T) {

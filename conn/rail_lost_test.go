@@ -394,6 +394,32 @@ func TestRailLostHeld(t *testing.T) {
 	<-m.o.Drained()
 }
 
+// TestRailLostUnflushed: a lane whose queue pair can be destroyed is lost like any
+// other, although it cannot be told to flush: the device was removed.
+func TestRailLostUnflushed(t *testing.T) {
+	var gone atomic.Bool
+	n := newRailNetworkOf(t, func(side int, c *Config) {
+		holding(side, c)
+		if side == 1 {
+			c.NICs[1] = faultverbs.Wrap(c.NICs[1], &faultverbs.Script{Refuse: func(call faultverbs.Call) error {
+				if call.Op == faultverbs.OpModifyErr && gone.Load() {
+					return errNoNIC
+				}
+				return nil
+			}})
+		}
+	})
+	client, server, far := pairWithRail(t, n)
+	m := begin(t, client, server, far, 9<<20, 1)
+	awaitAsked(t, server)
+	gone.Store(true)
+	furtherLane(server).abort(errNoNIC)
+	m.end(t)
+	awaitLost(t, server, 1)
+	awaitLost(t, client, 1)
+	require.NotZero(t, server.Stats().LandingsMoved)
+}
+
 // TestRailLostRefused: a lane that is lost since its queue pair takes a request no
 // more, which works on meanwhile, brings nothing into the wrong place.
 func TestRailLostRefused(t *testing.T) {
