@@ -349,12 +349,7 @@ func (l *Lane) close() error {
 	l.reap()
 	l.awaitDrained()
 	if l.qp != nil {
-		if l.route != nil {
-			l.nic.remove(l)
-		}
-		if err := l.qp.Destroy(); err != nil { // else it does not matter that it, of a device that was removed, could not flush
-			errs = append(errs, unflushed, err)
-		}
+		errs = append(errs, l.destroyQP(unflushed))
 	}
 	if l.channel != nil {
 		errs = append(errs, l.channel.Close())
@@ -371,6 +366,18 @@ func (l *Lane) close() error {
 	}
 	l.d.release()
 	return errors.Join(errs...)
+}
+
+// destroyQP destroys the queue pair. Once it has, it does not matter that it could
+// not be flushed before, as those of a device that was removed cannot.
+func (l *Lane) destroyQP(unflushed error) error {
+	if l.route != nil {
+		l.nic.remove(l)
+	}
+	if err := l.qp.Destroy(); err != nil {
+		return errors.Join(unflushed, err)
+	}
+	return nil
 }
 
 // awaitDrained waits for the handler to take the last completion. A

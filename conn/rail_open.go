@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -38,6 +40,8 @@ type moreRails struct {
 	tasks  sync.WaitGroup // added to under mu while not closed
 
 	first uint8 // index of the first lane that this side opens; never changes
+
+	endless atomic.Bool // a lane of the peer's got no end, and the log has it
 
 	// mu is taken after all others but offers.mu, control.mu and the Domain's.
 	mu      sync.Mutex
@@ -235,7 +239,11 @@ func (m *moreRails) answer(f *further, port railPort, source gpubuf.Device) {
 		if m.c.outlive {
 			m.say(f)
 		}
-		m.c.d.cfg.Logger.Warn("gdrpc: no end for the peer's bulk lane", "remote", m.c.RemoteAddr().String(), "err", err)
+		level := slog.LevelWarn
+		if m.endless.Swap(true) { // the peer may ask as often as it likes
+			level = slog.LevelDebug
+		}
+		m.c.d.cfg.Logger.Log(m.ctx, level, "gdrpc: no end for the peer's bulk lane", "remote", m.c.RemoteAddr().String(), "err", err)
 		return
 	}
 	m.enter(f, v.lanes[0])

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -193,6 +194,30 @@ func TestRailLostOld(t *testing.T) {
 	client.Close()
 	server.Close()
 	wait()
+}
+
+// TestRogueRailsAgain: a peer that opens and loses lanes again and again does not
+// fill the log.
+func TestRogueRailsAgain(t *testing.T) {
+	log := make(logLines, 1000)
+	n := newRailNetworkOf(t, func(side int, c *Config) {
+		if side == 1 {
+			c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		}
+	})
+	client, server := n.pair(t)
+	greet(t, client, server)
+	server.control.stop() // the client has opened nothing
+	f := frame{typ: frameBulkOpen, rail: 1, port: railPort{qp: QPInfo{QPNum: 5}}}
+	for range 100 {
+		require.NoError(t, server.more.opened(&f))
+		server.more.tasks.Wait()
+		require.NoError(t, server.more.told(1))
+	}
+	require.Contains(t, log.await(t, "bulk lane"), "no end for the peer's bulk lane")
+	for len(log) > 0 {
+		require.NotContains(t, <-log, "bulk lane")
+	}
 }
 
 // TestRogueRails breaks the rules of further lanes.
