@@ -45,7 +45,7 @@ func (d *Device) hostCopy(op string, addr gpubuf.DevicePtr, host []byte, in bool
 		return err
 	}
 	defer d.spans.drop(s)
-	l := <-d.lanes
+	l := d.lanes.take()
 	defer l.giveBack()
 	if p := d.pinned.spans.holdBytes(host); p != nil {
 		defer d.pinned.spans.drop(p)
@@ -86,9 +86,9 @@ func (l *lane) large(addr gpubuf.DevicePtr, host []byte, in bool) error {
 	d := l.device
 	c := &cut{addr: addr, host: host, in: in}
 	var helpers sync.WaitGroup
-	errs := make(chan error, cap(d.lanes))
+	errs := make(chan error, d.lanes.count)
 	for range min(len(host)/shareSize, runtime.GOMAXPROCS(0)-1) {
-		h := d.idleLane()
+		h := d.lanes.tryTake()
 		if h == nil {
 			break
 		}
@@ -106,16 +106,6 @@ func (l *lane) large(addr gpubuf.DevicePtr, host []byte, in bool) error {
 		}
 	}
 	return err
-}
-
-// idleLane takes a lane that is idle, or returns nil.
-func (d *Device) idleLane() *lane {
-	select {
-	case l := <-d.lanes:
-		return l
-	default:
-		return nil
-	}
 }
 
 // run copies blocks until none is left.
@@ -183,7 +173,7 @@ func (d *Device) copyFrom(dst gpubuf.DevicePtr, f *Device, src gpubuf.DevicePtr,
 		return err
 	}
 	defer f.spans.drop(from)
-	l := <-d.lanes
+	l := d.lanes.take()
 	defer l.giveBack()
 	var r result
 	if d.ctx == f.ctx { // two Devices may be one GPU

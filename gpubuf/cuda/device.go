@@ -32,7 +32,7 @@ type Device struct {
 	waiters chan struct{} // a token for each goroutine blocked in the driver
 	in, out *streams      // of background copies
 	sums    sums          // the kernel of CRC32C
-	lanes   chan *lane    // idle ones
+	lanes   *lanes        // of synchronous copies
 	copies  sync.Pool     // of *backgroundCopy, which ended ones leave for the next
 	tracked *leak.Object
 
@@ -103,7 +103,7 @@ func newDevice(drv driver, n int, c *Config) (*Device, error) {
 	d := &Device{
 		drv: drv, ctx: ctx, device: device, info: info, name: name, peers: peers,
 		spin: c.Spin, spans: newTable(name),
-		waiters: make(chan struct{}, c.Waiters), lanes: make(chan *lane, c.Lanes),
+		waiters: make(chan struct{}, c.Waiters), lanes: newLanes(c.Lanes),
 	}
 	d.events = newEventPool(d)
 	d.poller = newPoller(d)
@@ -130,7 +130,7 @@ func (d *Device) open(c *Config) (err error) {
 		if err != nil {
 			return err
 		}
-		d.lanes <- l
+		d.lanes.add(l)
 	}
 	return nil
 }
@@ -138,10 +138,7 @@ func (d *Device) open(c *Config) (err error) {
 // shut destroys what copies work with; none is under way.
 func (d *Device) shut() {
 	d.sums.close(d)
-	close(d.lanes)
-	for l := range d.lanes {
-		l.close()
-	}
+	d.lanes.close()
 	for _, s := range []*streams{d.in, d.out} {
 		if s != nil {
 			s.close()

@@ -85,7 +85,7 @@ func (l *lane) close() {
 	l.tracked.Done()
 }
 
-func (l *lane) giveBack() { l.device.lanes <- l }
+func (l *lane) giveBack() { l.device.lanes.giveBack(l) }
 
 // settle waits until a block may be used again. After an error its contents
 // mean nothing.

@@ -139,7 +139,7 @@ func (k *Kernel) Run(l Launch, args ...uint64) error {
 	if k.module.handle == 0 {
 		return k.module.gone(k.name)
 	}
-	lane := <-d.lanes
+	lane := d.lanes.take()
 	defer lane.giveBack()
 	l.Stream = lane.stream
 	if err := k.launch(&l, args); err != nil {

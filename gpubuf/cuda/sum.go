@@ -42,7 +42,7 @@ func (d *Device) CRC32C(p gpubuf.DevicePtr, n int64) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	l := <-d.lanes
+	l := d.lanes.take()
 	defer l.giveBack()
 	plan := planSum(p, n)
 	// What the kernel leaves goes straight to page-locked memory of the host: a
