@@ -420,6 +420,51 @@ func TestRailLostUnflushed(t *testing.T) {
 	require.NotZero(t, server.Stats().LandingsMoved)
 }
 
+// TestRailLostAtOnce: a lane that is lost while it is being opened, when nothing is
+// left that could fail, has failed once.
+func TestRailLostAtOnce(t *testing.T) {
+	n := newRailNetwork(t)
+	_, server := n.pair(t)
+	server.control.stop() // the client has not been asked
+	m, second := &server.more, server.d.nics[1]
+	v, err := m.make([]*nic{second}, nil)
+	require.NoError(t, err)
+	f := &further{index: 2, nic: second}
+	m.mu.Lock()
+	m.taken[2], m.asked[second] = f, 1
+	m.mu.Unlock()
+	m.enter(f, v.lanes[0])
+	require.NoError(t, m.told(2))
+	m.report(f, second, m.settle(f, nil))
+	m.tasks.Wait()
+	require.Zero(t, m.asked[second])
+	require.Empty(t, m.taken)
+	require.Equal(t, railWait, server.d.rails.failed[m.pair(second)].wait)
+}
+
+// TestRailLostWhileClosing: the peer's BulkLost may come while the further lanes
+// are closed. The race detector tells.
+func TestRailLostWhileClosing(t *testing.T) {
+	n := newRailNetwork(t)
+	_, server := n.pair(t)
+	m := &server.more
+	m.mu.Lock()
+	for index := uint8(1); index < maxRails; index += 2 {
+		m.taken[index] = &further{index: index, said: true}
+	}
+	m.mu.Unlock()
+	closed := make(chan struct{})
+	go func() {
+		m.close()
+		close(closed)
+	}()
+	for index := uint8(1); index < maxRails; index += 2 {
+		require.NoError(t, m.told(index))
+	}
+	<-closed
+	require.Empty(t, m.taken)
+}
+
 // TestRailLostRefused: a lane that is lost since its queue pair takes a request no
 // more, which works on meanwhile, brings nothing into the wrong place.
 func TestRailLostRefused(t *testing.T) {

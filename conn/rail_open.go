@@ -147,6 +147,9 @@ func (m *moreRails) uncount(f *further) {
 // report logs what came of opening a lane.
 func (m *moreRails) report(f *further, n *nic, err error) {
 	log := m.c.d.cfg.Logger
+	if err != nil && f.rail != nil {
+		return // it was lost as soon as it stood: takeApart has all this
+	}
 	if err != nil {
 		m.uncount(f)
 		again := m.failed(n)
@@ -381,10 +384,16 @@ func (m *moreRails) stop() {
 
 // close gives back what outstanding sends held, after stop.
 func (m *moreRails) close() {
-	for _, f := range m.taken { // nothing changes it any more
+	m.mu.Lock()
+	var sends []*bulkSend
+	for _, f := range m.taken { // the peer's BulkLost may still take one out
 		if f.send != nil {
-			f.send.close()
+			sends = append(sends, f.send)
 		}
+	}
+	m.mu.Unlock()
+	for _, s := range sends {
+		s.close()
 	}
 }
 
