@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -270,52 +268,6 @@ func TestRailAgain(t *testing.T) {
 	}
 }
 
-// TestRailBackOff: each failure of a pair keeps it away for twice as long, for all
-// connections; others, and what stands, are not touched.
-func TestRailBackOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b railBackOff
-		peer := netip.MustParseAddr("10.0.0.2")
-		a, other := railPair{peer, new(nic)}, railPair{netip.MustParseAddr("10.0.0.3"), new(nic)}
-		for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-			require.True(t, b.may(a))
-			wait := b.fail(a)
-			require.Equal(t, want*time.Second, wait)
-			time.Sleep(wait - 1)
-			require.False(t, b.may(a))
-			require.True(t, b.may(other))
-			time.Sleep(1)
-		}
-		b.stands(a)
-		require.Equal(t, railWait, b.fail(a))
-		for range 2 * railFailures {
-			b.fail(railPair{peer, new(nic)})
-			time.Sleep(time.Second)
-		}
-		require.LessOrEqual(t, len(b.failed), railFailures)
-	})
-}
-
-// TestTodo: what is missing is asked for in order, and neighbours as one.
-func TestTodo(t *testing.T) {
-	l := &Landing{todo: []span{{0, 100}}}
-	for range 4 {
-		l.take(20)
-	}
-	require.Equal(t, []span{{80, 20}}, l.todo)
-	l.miss(span{40, 20})
-	require.Equal(t, []span{{40, 20}, {80, 20}}, l.todo)
-	l.miss(span{0, 20})
-	l.miss(span{20, 20})
-	require.Equal(t, []span{{0, 60}, {80, 20}}, l.todo)
-	l.miss(span{60, 20})
-	require.Equal(t, []span{{0, 100}}, l.todo)
-	l.take(100)
-	require.Empty(t, l.todo)
-	l.miss(span{7, 3})
-	require.Equal(t, []span{{7, 3}}, l.todo)
-}
-
 // heldNIC is a NIC whose queue pairs cannot be destroyed once armed is set: they are,
 // but it says that they are not.
 type heldNIC struct {
@@ -420,19 +372,27 @@ func TestRailLostUnflushed(t *testing.T) {
 	require.NotZero(t, server.Stats().LandingsMoved)
 }
 
+// entering makes a lane on c's second NIC, as if c opened it, of which the peer
+// knows nothing.
+func entering(t *testing.T, c *Conn) (*further, *VerbsLanes) {
+	c.control.stop()
+	m, second := &c.more, c.d.nics[1]
+	v, err := m.make([]*nic{second}, nil)
+	require.NoError(t, err)
+	f := &further{index: 2, nic: second}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken[2], m.asked[second] = f, 1
+	return f, v
+}
+
 // TestRailLostAtOnce: a lane that is lost while it is being opened, when nothing is
 // left that could fail, has failed once.
 func TestRailLostAtOnce(t *testing.T) {
 	n := newRailNetwork(t)
 	_, server := n.pair(t)
-	server.control.stop() // the client has not been asked
 	m, second := &server.more, server.d.nics[1]
-	v, err := m.make([]*nic{second}, nil)
-	require.NoError(t, err)
-	f := &further{index: 2, nic: second}
-	m.mu.Lock()
-	m.taken[2], m.asked[second] = f, 1
-	m.mu.Unlock()
+	f, v := entering(t, server)
 	m.enter(f, v.lanes[0])
 	require.NoError(t, m.told(2))
 	m.report(f, second, m.settle(f, nil))
@@ -440,6 +400,20 @@ func TestRailLostAtOnce(t *testing.T) {
 	require.Zero(t, m.asked[second])
 	require.Empty(t, m.taken)
 	require.Equal(t, railWait, server.d.rails.failed[m.pair(second)].wait)
+}
+
+// TestRailLostBefore: who opens a lane does not wait for a peer that has called it
+// lost already.
+func TestRailLostBefore(t *testing.T) {
+	n := newRailNetwork(t)
+	_, server := n.pair(t)
+	f, v := entering(t, server)
+	require.NoError(t, server.more.told(2))
+	server.more.enter(f, v.lanes[0])
+	err := v.AwaitReady(soon(t))
+	require.ErrorIs(t, err, errPeerLost)
+	require.ErrorIs(t, server.more.settle(f, err), errPeerLost)
+	require.Empty(t, server.more.taken)
 }
 
 // TestRailLostWhileClosing: the peer's BulkLost may come while the further lanes

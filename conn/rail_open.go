@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/ibverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/route"
 )
@@ -17,8 +15,8 @@ import (
 // Further bulk lanes of mode verbs, one for each NIC that a landing's device
 // wants and the connection has no lane on. Whoever wants one opens it: BulkOpen,
 // the peer's BulkReady, and Ready each way on the queue pairs. Until then, and
-// for a while if that fails, landings use the lanes that there are. rail_lost.go has
-// the lanes' end.
+// for a while if that fails, landings use the lanes that there are. rail_answer.go has
+// the other side's part, rail_lost.go the lanes' end.
 //
 // Each side registers its sending half before its Ready is out, and requests on
 // the lane once the peer's Ready is here, so that no request meets a lane that
@@ -216,71 +214,6 @@ func (m *moreRails) ready(ctx context.Context, ready <-chan railReady) (r railRe
 	return r, nil
 }
 
-// opened takes the peer's BulkOpen. An error is a rule broken.
-func (m *moreRails) opened(f *frame) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case f.rail >= m.most() || f.rail%2 == m.first%2 || f.rail == 0 || m.taken[f.rail] != nil:
-		return fmt.Errorf("bulk lane %d is opened, whose number is not free", f.rail)
-	case max(f.port.qp.QPNum, f.port.qp.PSN) > 1<<24-1:
-		return fmt.Errorf("bulk lane with queue pair number %d, PSN %d: want 24 bits each", f.port.qp.QPNum, f.port.qp.PSN)
-	case m.closed:
-		return nil
-	}
-	theirs, port, source := &further{index: f.rail}, f.port, m.c.sourceOf(f.token)
-	m.taken[f.rail] = theirs
-	m.tasks.Go(func() { m.answer(theirs, port, source) })
-	return nil
-}
-
-// answer is the other side's part.
-func (m *moreRails) answer(f *further, port railPort, source gpubuf.Device) {
-	v, err := m.accept(port, source)
-	if err != nil {
-		m.c.control.send(frame{typ: frameBulkReady, rail: f.index, status: bulkFailed})
-		if m.c.outlive {
-			m.say(f)
-		}
-		level := slog.LevelWarn
-		if m.endless.Swap(true) { // the peer may ask as often as it likes
-			level = slog.LevelDebug
-		}
-		m.c.d.cfg.Logger.Log(m.ctx, level, "gdrpc: no end for the peer's bulk lane", "remote", m.c.RemoteAddr().String(), "err", err)
-		return
-	}
-	m.enter(f, v.lanes[0])
-	m.c.control.send(frame{typ: frameBulkReady, rail: f.index, port: railPort{end: v.Endpoint(), qp: v.QPs()[0]}})
-	ctx, cancel := context.WithTimeout(m.ctx, railBound)
-	defer cancel()
-	err = v.AwaitReady(ctx)
-	if err == nil {
-		err = v.SendReady(ctx)
-	}
-	m.report(f, v.nic, m.settle(f, err))
-}
-
-// accept makes a lane that receives from, and sends to, the peer's, which the peer
-// wants for memory of the device source; nil: it does not matter which.
-func (m *moreRails) accept(port railPort, source gpubuf.Device) (*VerbsLanes, error) {
-	if err := port.end.Check(); err != nil {
-		return nil, err
-	}
-	v, err := m.make(m.byUse(m.c.d.nearSource(source)), &port.end)
-	if err != nil {
-		return nil, err
-	}
-	if err = v.Connect(port.end, []QPInfo{port.qp}); err == nil {
-		err = v.Start()
-	}
-	if err != nil {
-		v.Close()
-		m.drop(v.lanes[0])
-		return nil, err
-	}
-	return v, nil
-}
-
 // make makes a bulk lane on one of the NICs. It is closed with the Conn.
 func (m *moreRails) make(among []*nic, peer *route.Endpoint) (*VerbsLanes, error) {
 	n, r, err := m.c.d.route(among, addrOf(m.c.stream.LocalAddr()), peer)
@@ -315,6 +248,9 @@ func (m *moreRails) enter(f *further, l *Lane) {
 		m.asked[l.nic]++
 	}
 	f.lane, f.send = l, s
+	if f.err != nil { // the peer has given it up already
+		l.early.note(l.early.lost, f.err)
+	}
 }
 
 // settle has landings use a lane, and hands it its completions, or gives it up
