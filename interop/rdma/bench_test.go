@@ -46,7 +46,7 @@ func BenchmarkStream(b *testing.B) {
 	for _, kind := range []struct {
 		name string
 		pair func(testing.TB, rig.NIC) (client, server net.Conn)
-	}{{"verbs", verbsPair}, {"tcp", tcpPair}} {
+	}{{"verbs", verbsPair}, {"verbs-polling", pollingPair}, {"tcp", tcpPair}} {
 		b.Run(kind.name+"/32768B", func(b *testing.B) {
 			client, server := kind.pair(b, n)
 			got := make(chan error, 1)
@@ -78,6 +78,11 @@ func BenchmarkStream(b *testing.B) {
 			client.Close()
 		})
 	}
+}
+
+// pollingPair is a verbsPair whose ends poll.
+func pollingPair(t testing.TB, n rig.NIC) (client, server net.Conn) {
+	return verbsPairBy(t, n, conn.Config{PollTime: slowPoll})
 }
 
 // report runs f b.N times and reports half of the median, as programs of

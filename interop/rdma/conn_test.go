@@ -21,7 +21,12 @@ func TestConn(t *testing.T) {
 
 // verbsPair is a connection over queue pairs of n.
 func verbsPair(t testing.TB, n rig.NIC) (client, server net.Conn) {
-	cfg := conn.Config{NICs: []ibverbs.Device{n.Device}, Logger: rig.Quiet()}
+	return verbsPairBy(t, n, conn.Config{})
+}
+
+// verbsPairBy is verbsPair with a configuration.
+func verbsPairBy(t testing.TB, n rig.NIC, cfg conn.Config) (client, server net.Conn) {
+	cfg.NICs, cfg.Logger = []ibverbs.Device{n.Device}, rig.Quiet()
 	l, err := listener.Listen("tcp", net.JoinHostPort(n.Address, "0"), &listener.Config{Conn: cfg, HandshakeTimeout: rig.Patience})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
