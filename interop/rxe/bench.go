@@ -84,7 +84,6 @@ func benchmarkRound() []*step {
 		verbs(figure{contest: latWait, subject: "ibverbs/verbs", unit: usec, pattern: goLat}, "PingPong/events", 1000),
 		entire(figure{contest: latWait, subject: "stream of a Conn", unit: usec, pattern: goLat}, "Stream/verbs/pingpong", 500),
 		entire(figure{contest: latPoll, subject: "stream of a Conn, polling", unit: usec, pattern: goLat}, "Stream/verbs-polling/pingpong", 500),
-		entire(figure{contest: latPoll, subject: "TCP", unit: usec, pattern: goLat}, "Stream/tcp/pingpong", 500),
 		entire(figure{contest: call, subject: "stock over TCP", unit: usec, base: true, pattern: goLat}, "Call/stock", 500),
 		entire(figure{contest: call, subject: "gdrpc over TCP", unit: usec, pattern: goLat}, "Call/soft", 500),
 		entire(figure{contest: call, subject: "gdrpc over verbs", unit: usec, pattern: goLat}, "Call/gdr", 500),
