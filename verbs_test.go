@@ -23,7 +23,7 @@ type verbsLink struct {
 	*listener.Listener
 	dialer *dialer.Dialer
 	nics   [2]*fabric.Device // client's, server's
-	hold   sync.Mutex        // no dial begins while it is held
+	hold   sync.RWMutex      // no dial begins while it is held
 }
 
 func newVerbs(t testing.TB) link { return newVerbsLink(t, conn.PathNone) }
@@ -49,8 +49,8 @@ func newVerbsLink(t testing.TB, most conn.Path) *verbsLink {
 }
 
 func (l *verbsLink) dial(ctx context.Context, _ string) (net.Conn, error) {
-	l.hold.Lock()
-	l.hold.Unlock()
+	l.hold.RLock()
+	defer l.hold.RUnlock()
 	return l.dialer.DialContext(ctx, l.Addr().String())
 }
 

@@ -161,8 +161,7 @@ func TestCloseBeforeHandOn(t *testing.T) {
 	l := v.lanes[0]
 	require.ErrorIs(t, l.early.wait(soon(t), l.early.got), errNoEvents)
 	l.early.end()
-	l.waits.turn.Lock() // the goroutine's, until it has ended
-	l.waits.turn.Unlock()
+	l.poller.waiter.Wait() // the goroutine's turn has ended
 	l.wait(l.drained, newDeadline(l.kick), true, l.changes())
 	require.NoError(t, v.Close())
 }

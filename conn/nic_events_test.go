@@ -37,10 +37,10 @@ func TestPortGrace(t *testing.T) {
 			requireCause(t, false, v[0])
 		}
 		set(downPort())
-		time.Sleep(portGrace - 1)
+		time.Sleep(portGrace - time.Nanosecond)
 		synctest.Wait()
 		requireCause(t, false, v[0])
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		requireCause(t, true, v[0])
 		requireCause(t, false, v[1])

@@ -20,10 +20,10 @@ func TestRailBackOff(t *testing.T) {
 			require.True(t, b.may(a))
 			wait := b.fail(a)
 			require.Equal(t, want*time.Second, wait)
-			time.Sleep(wait - 1)
+			time.Sleep(wait - time.Nanosecond)
 			require.False(t, b.may(a))
 			require.True(t, b.may(other))
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 		}
 		b.stands(a)
 		require.Equal(t, railWait, b.fail(a))
