@@ -112,7 +112,7 @@ type Config struct {
 	LandingTimeout time.Duration
 
 	// PollTime bounds how long a Read on queue pairs of a NIC polls before it
-	// waits for an event, which takes a few microseconds more. It polls only
+	// waits for an event, whose wake-up takes longer. It polls only
 	// while messages have lately come within that time, so an idle connection
 	// costs nothing. Default 50 us; negative: never.
 	PollTime time.Duration
