@@ -176,18 +176,24 @@ func (l *Lane) bury(err error) {
 	}
 }
 
-// pollDrained waits for the last completion of a lane that closes.
-func (l *Lane) pollDrained() {
-	bound := newDeadline(l.kick)
-	bound.set(time.Now().Add(closeBound))
-	defer bound.set(time.Time{})
-	for !bound.expired() {
-		seen := l.waits.changes.Load()
-		if l.posted.Load() == 0 || l.isDead() {
+// waitUntil waits for what ok reports, or the bound. ch gets a token for whatever
+// may change it.
+func (l *Lane) waitUntil(ch <-chan struct{}, bound time.Duration, ok func() bool) {
+	by := newDeadline(l.kick)
+	by.set(time.Now().Add(bound))
+	defer by.set(time.Time{})
+	for !by.expired() {
+		seen := l.changes()
+		if ok() {
 			return
 		}
-		l.wait(l.drained, bound, true, seen)
+		l.wait(ch, by, true, seen)
 	}
+}
+
+// pollDrained waits for the last completion of a lane that closes.
+func (l *Lane) pollDrained() {
+	l.waitUntil(l.drained, closeBound, func() bool { return l.posted.Load() == 0 || l.isDead() })
 }
 
 func (l *Lane) isDead() bool {

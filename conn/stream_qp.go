@@ -181,19 +181,11 @@ func (s *qpStream) awaitBroken() bool {
 // awaitState waits for what ok reports, which runs with mu held, or the bound. ch
 // gets a token for whatever may change it.
 func (s *qpStream) awaitState(ch <-chan struct{}, bound time.Duration, ok func() bool) {
-	by := newDeadline(s.l.kick)
-	by.set(time.Now().Add(bound))
-	defer by.set(time.Time{})
-	for !by.expired() {
-		seen := s.l.changes()
+	s.l.waitUntil(ch, bound, func() bool {
 		s.mu.Lock()
-		done := ok()
-		s.mu.Unlock()
-		if done {
-			return
-		}
-		s.l.wait(ch, by, true, seen)
-	}
+		defer s.mu.Unlock()
+		return ok()
+	})
 }
 
 // drained reports whether nothing is left to send. mu is held.
