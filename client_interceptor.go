@@ -74,10 +74,14 @@ func (c *client) unary(ctx context.Context, method string, req, reply any, cc *g
 			_ = call.finish(errAborted)
 		}
 	}()
-	err := call.invoke(func(more ...grpc.CallOption) error {
-		all := append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))
-		return invoker(call, method, req, reply, cc, append(all, more...)...)
-	})
+	all := append(opts[:len(opts):len(opts)], grpc.ForceCodecV2(clientCodec{call}))
+	attempt := func(more ...grpc.CallOption) error {
+		return invoker(call, method, req, reply, cc, append(all[:len(all):len(all)], more...)...)
+	}
+	err := call.invoke(attempt)
+	for tries := 1; tries < unsentTries && call.again(err); tries++ {
+		err = call.invoke(attempt)
+	}
 	returned = true
 	return call.finish(err)
 }

@@ -121,6 +121,10 @@
 //     Interceptors see the messages.
 //   - Inline attachments count against the receiver's MaxRecvMsgSize, and ones
 //     of more than 256 KiB make grpc give up retrying the call.
+//   - A unary call with attachments that was given a connection that is over is
+//     made again on another, at most five times in all, as long as none of its
+//     messages was sent: grpc's retry policies do not see that. A grpc.OnFinish
+//     of its own then hears of each. A stream fails with Unavailable.
 //   - A unary call is not run again if its last attempt went to a connection on
 //     which its attachments cannot be landed: it fails with Unavailable.
 package gdrpc

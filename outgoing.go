@@ -135,11 +135,10 @@ func (ep *endpoint) plan(slices []*gpubuf.Slice, r route) ([]descriptor, error) 
 		case why == nil && (!small || inline+size > ep.cfg.InlineLimit):
 			list[i].inline = false
 			continue
+		case !small && errors.Is(why, conn.ErrLanesLost): // another connection has lanes
+			return nil, errorf(codes.Unavailable, "attachment %d of %d bytes: %w", i, size, why)
 		case why != nil && !small && ep.cfg.Require > conn.PathInline:
 			return nil, errorf(codes.FailedPrecondition, "attachment %d of %d bytes would go inside the message; Config.Require is %v: %w", i, size, ep.cfg.Require, why)
-		}
-		if !small && errors.Is(why, conn.ErrLanesLost) {
-			return nil, errorf(codes.Unavailable, "attachment %d of %d bytes: %w", i, size, why)
 		}
 		if inline += size; inline > ep.cfg.InlineLimit {
 			return nil, errorf(codes.ResourceExhausted, "the attachments up to number %d make %d bytes inside the message; the limit is %d (Config.InlineLimit; "+

@@ -48,6 +48,7 @@ func (c *cause) get() error {
 
 // endings are the ways in which a Conn, or a part of it, ends.
 type endings struct {
+	left   *cause // Close was called
 	closed *cause // Close was called, or the Conn failed
 	failed *cause // reset: a rule was broken or the control lane was lost
 	peer   *cause // the peer sent ConnEnd, or cannot any more
@@ -64,7 +65,7 @@ type endings struct {
 func newEndings() endings {
 	mk := func() *cause { return &cause{ch: make(chan struct{})} }
 	return endings{
-		closed: mk(), failed: mk(), peer: mk(), lanes: mk(),
+		left: mk(), closed: mk(), failed: mk(), peer: mk(), lanes: mk(),
 		holds: new(atomic.Int64), idle: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
@@ -74,6 +75,7 @@ func newEndings() endings {
 // timeout; then the lanes close too. It is idempotent.
 func (c *Conn) Close() error {
 	err := net.ErrClosed
+	c.ending.left.set(err)
 	if c.ending.closed.set(err) {
 		err = c.stream.Close()
 		c.pinned.close()
@@ -126,6 +128,16 @@ func (c *Conn) dropOffers() {
 // was lost, the Conn was closed or reset, the peer ended it. A connection made
 // anew has lanes again.
 var ErrLanesLost = errors.New("the lanes are gone")
+
+// Ending returns nil while the connection lasts, as far as the lanes know. Once
+// the peer has ended it, or either side reset it, Ending returns a channel that
+// is closed when Close has been called: the stream's user has noticed too.
+func (c *Conn) Ending() <-chan struct{} {
+	if c.ending.peer.get() == nil && c.ending.closed.get() == nil {
+		return nil
+	}
+	return c.ending.left.ch
+}
 
 // bulkLost is told of a dead bulk lane. It costs the landings and offers; the
 // stream goes on. It does not block and may be called under any lock.
