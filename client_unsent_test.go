@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -18,14 +19,17 @@ import (
 type deaf struct {
 	link
 	dialled chan *conn.Conn
-	wrote   chan struct{}
+	hear    func() // closes heard
+	heard   chan struct{}
 }
 
-func newDeaf(t testing.TB) deaf {
-	return deaf{newLanes(t), make(chan *conn.Conn, 1), make(chan struct{}, 1)}
+func newDeaf(t testing.TB) *deaf {
+	d := &deaf{link: newLanes(t), dialled: make(chan *conn.Conn, 1), heard: make(chan struct{})}
+	d.hear = sync.OnceFunc(func() { close(d.heard) })
+	return d
 }
 
-func (d deaf) dial(ctx context.Context, addr string) (net.Conn, error) {
+func (d *deaf) dial(ctx context.Context, addr string) (net.Conn, error) {
 	c, err := d.link.dial(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -36,23 +40,24 @@ func (d deaf) dial(ctx context.Context, addr string) (net.Conn, error) {
 
 type deafConn struct {
 	net.Conn
-	link deaf
+	link *deaf
 }
 
 func (c deafConn) Write(b []byte) (int, error) {
 	if errors.Is(c.Conn.(*conn.Conn).Offload(), conn.ErrLanesLost) {
-		select {
-		case c.link.wrote <- struct{}{}:
-		default:
-		}
+		c.link.hear()
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if err != nil { // grpc writes nothing after that
+		c.link.hear()
+	}
+	return n, err
 }
 
 func (c deafConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil {
-		<-c.link.wrote
+		<-c.link.heard
 	}
 	return n, err
 }
@@ -72,6 +77,7 @@ func TestUnsent(t *testing.T) {
 	}
 	pool := newPool(t, gpubuf.Config{})
 	s := &setup{clientPool: pool, client: dialAll(t, links, pool)}
+	t.Cleanup(ends.hear) // before the client closes
 	for len(answered) < 2 {
 		roundTrip(t, s, []int64{7}, linkKinds["lanes"].path)
 	}
