@@ -28,6 +28,8 @@ type clientCall struct {
 	offers []*conn.Offer // of all Marshals; guarded by mu
 	coding bool          // a message with attachments is being coded; guarded by mu
 	formed bool          // a message in offer form was made; guarded by mu
+	sent   bool          // a message with attachments was made in any form; guarded by mu
+	unsent bool          // the latest could not be made: the lanes are lost; guarded by mu
 	in     *incoming     // what came with the reply; guarded by mu
 	ended  bool          // the call has returned; guarded by mu
 	err    error         // of the codec, as the caller must see it; guarded by mu
@@ -104,6 +106,7 @@ func (c *clientCall) made(r route, offers []*conn.Offer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.formed = c.formed || r.gdrpc
+	c.sent, c.unsent = true, false
 	c.offers = append(c.offers, offers...)
 	if c.ended {
 		for _, o := range offers {

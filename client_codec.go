@@ -29,6 +29,8 @@ func (c clientCodec) Marshal(msg any) (mem.BufferSlice, error) {
 	data, offers, err := call.client.marshal(call.Context, msg, call.codec.codec, call.slices, r)
 	if err == nil {
 		call.made(r, offers)
+	} else {
+		call.notMade(err)
 	}
 	return data, call.leave(err)
 }

@@ -21,6 +21,14 @@ const (
 	unsentBound = time.Second
 )
 
+// notMade notes why a message could not be made. That a reply cannot be landed is
+// no such reason: the server has run that call.
+func (c *clientCall) notMade(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unsent = errors.Is(err, conn.ErrLanesLost)
+}
+
 // again reports whether a call that failed is to be made again: none of its
 // messages was sent, since the connection that it was given is over. It returns
 // when grpc has left that connection, so that the next attempt is given
@@ -30,7 +38,7 @@ func (c *clientCall) again(err error) bool {
 		return false
 	}
 	c.mu.Lock()
-	unsent := errors.Is(c.err, conn.ErrLanesLost) && !c.formed
+	unsent := c.unsent && !c.sent
 	at := c.last.conn
 	c.mu.Unlock()
 	if !unsent || at == nil {
@@ -50,7 +58,7 @@ func (c *clientCall) again(err error) bool {
 		return false
 	}
 	c.mu.Lock()
-	c.err = nil
+	c.err, c.unsent = nil, false
 	c.mu.Unlock()
 	return true
 }

@@ -92,6 +92,36 @@ func TestUnsent(t *testing.T) {
 	until(t, func() bool { return pool.Stats().Slices == 0 })
 }
 
+// TestAgain: only a call of which nothing was sent is made again; not one whose
+// reply the lost lanes cannot land, which the server has run.
+func TestAgain(t *testing.T) {
+	over, server, err := conn.Pipe(newLanes(t).(*lanes).domain)
+	require.NoError(t, err)
+	require.NoError(t, over.Close())
+	require.NoError(t, server.Close())
+	lost := errorf(codes.Unavailable, "attachment 0: %w", conn.ErrLanesLost)
+	newCall := func() *clientCall { return &clientCall{Context: t.Context(), last: attempt{conn: over}} }
+
+	unsent := newCall()
+	unsent.notMade(lost)
+	_ = unsent.leave(lost)
+	require.True(t, unsent.again(lost))
+	require.False(t, unsent.again(lost), "the attempt after it failed for another reason")
+
+	reply := newCall()
+	_ = reply.leave(lost) // as Unmarshal does
+	require.False(t, reply.again(lost))
+
+	replayed := newCall()
+	replayed.made(route{}, nil)
+	replayed.notMade(lost)
+	require.False(t, replayed.again(lost), "an earlier message was sent")
+
+	other := newCall()
+	other.notMade(errTooMany(2, 1))
+	require.False(t, other.again(lost))
+}
+
 // Lanes that are lost are no matter of configuration: a caller may try again.
 func TestLanesLostCode(t *testing.T) {
 	l := newLanes(t).(*lanes)
