@@ -114,7 +114,7 @@ func (k *control) post(f *frame) {
 	k.free = k.free[:len(k.free)-1]
 	f.credit, k.owed = k.owed, 0
 	n := f.encode(k.l.sendBlock(i))
-	if err := k.l.postSendBlock(i, n, ibverbs.WRSend, 0); err != nil {
+	if err := k.l.postSendBlock(i, n, ibverbs.WRSend, 0, sendLoud); err != nil {
 		k.c.fail(fmt.Errorf("control lane: %w", err))
 	}
 	if len(k.free) == controlSends/2 {

@@ -174,7 +174,7 @@ func (e *eager) post(i int, o *Offer, payload ibverbs.SGE) error {
 	if err != nil {
 		return err
 	}
-	return e.l.postSendList(uint64(i), head, payload, ibverbs.WRSend, 0)
+	return e.l.postSendList(uint64(i), [2]ibverbs.SGE{head, payload}, ibverbs.WRSend, 0, sendLoud)
 }
 
 // complete takes one completion of the lane.

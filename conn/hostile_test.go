@@ -63,7 +63,7 @@ func newRogue(t *testing.T, cfg *Config) (*rogue, *Conn) {
 // send sends raw bytes on the control lane.
 func (r *rogue) send(b []byte) {
 	copy(r.control.sendBlock(0), b)
-	require.NoError(r.t, r.control.postSendBlock(0, len(b), ibverbs.WRSend, 0))
+	require.NoError(r.t, r.control.postSendBlock(0, len(b), ibverbs.WRSend, 0, sendLoud))
 	r.control.reap()
 }
 

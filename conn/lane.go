@@ -239,12 +239,12 @@ func (l *Lane) postRecvBlock(i int) error {
 }
 
 // postSendBlock sends n bytes of send block i.
-func (l *Lane) postSendBlock(i, n int, op ibverbs.WROpcode, imm uint32) error {
+func (l *Lane) postSendBlock(i, n int, op ibverbs.WROpcode, imm uint32, flags ibverbs.SendFlags) error {
 	sge, err := l.nic.regions.sge(l.blocks, int64(i*l.shape.block), uint32(n))
 	if err != nil {
 		return err
 	}
-	return l.postSend(uint64(i), sge, op, imm)
+	return l.postSendList(uint64(i), [2]ibverbs.SGE{sge}, op, imm, flags)
 }
 
 // postRecv posts one receive into sge.
@@ -262,25 +262,32 @@ func (l *Lane) postRecv(wrid uint64, sge ibverbs.SGE) error {
 	return err
 }
 
-// postSend posts one signalled send of sge; one of length 0 sends nothing but
-// the immediate.
+// The flags of a send. Whoever waits for messages may have armed its lane for
+// solicited ones alone, so a quiet send must have a loud one behind it that waits
+// for nothing. The completion of that tells of both.
+const (
+	sendLoud  = ibverbs.SendSignaled | ibverbs.SendSolicited
+	sendQuiet = ibverbs.SendFlags(0)
+)
+
+// postSend posts one loud send of sge; one of length 0 sends nothing but the
+// immediate.
 func (l *Lane) postSend(wrid uint64, sge ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
-	return l.postSendList(wrid, sge, ibverbs.SGE{}, op, imm)
+	return l.postSendList(wrid, [2]ibverbs.SGE{sge}, op, imm, sendLoud)
 }
 
-// postSendList posts one signalled send of two pieces, each of which may be
-// empty. It is solicited: the peer's lane may be armed for nothing else.
-func (l *Lane) postSendList(wrid uint64, first, second ibverbs.SGE, op ibverbs.WROpcode, imm uint32) error {
+// postSendList posts one send of two pieces, each of which may be empty.
+func (l *Lane) postSendList(wrid uint64, pieces [2]ibverbs.SGE, op ibverbs.WROpcode, imm uint32, flags ibverbs.SendFlags) error {
 	p := &l.posts
 	p.sendLock.Lock()
 	defer p.sendLock.Unlock()
 	sges := p.sendSGE[:0]
-	for _, e := range [...]ibverbs.SGE{first, second} {
+	for _, e := range pieces {
 		if e.Length > 0 {
 			sges = append(sges, e)
 		}
 	}
-	p.send[0] = ibverbs.SendWR{WRID: wrid, SGList: sges, Opcode: op, Flags: ibverbs.SendSignaled | ibverbs.SendSolicited, Imm: imm}
+	p.send[0] = ibverbs.SendWR{WRID: wrid, SGList: sges, Opcode: op, Flags: flags, Imm: imm}
 	l.posted.Add(1)
 	_, err := l.qp.PostSend(p.send[:])
 	if err != nil {

@@ -18,6 +18,10 @@ const (
 	// streamBlocks are the send blocks; the rest of the send queue is for
 	// messages without payload.
 	streamBlocks = 8
+	// streamBatch are the blocks of one Write whose last one alone is loud: an
+	// event and a completion for all of them. Half of the blocks are still on
+	// their way while the others are filled.
+	streamBatch = streamBlocks / 2
 	// streamReserve are receives kept for messages without payload: two
 	// credits (the argument of controlReserve), CloseWrite and Close.
 	streamReserve = 4
@@ -56,10 +60,13 @@ type qpStream struct {
 	ending   chan struct{} // the goroutine of Close
 	breaking chan struct{} // awaitBroken
 
+	batch [streamBatch]int // guarded by writeLock
+
 	mu sync.Mutex // guards all below; taken after readLock and writeLock
 
 	credits int   // receives of the peer that may be used
 	free    []int // send blocks not in use
+	sending [streamBlocks]sending
 	bare    int   // outstanding sends without a block
 	owed    int   // receives re-posted and not told of
 	flags   uint8 // CloseWrite and Close that are still to be sent
@@ -73,6 +80,12 @@ type qpStream struct {
 
 	broke    func(error)   // told of broken; may be nil; guarded by mu
 	finished chan struct{} // closed when the lane is closed
+}
+
+// sending is what is known of a send block that was posted.
+type sending struct {
+	out   bool // it has not completed yet
+	quiet int  // the block of the quiet send before it; itself if there is none
 }
 
 // message is payload in a receive block.
@@ -127,6 +140,9 @@ func (s *qpStream) changed() {
 func (s *qpStream) complete(wc *ibverbs.WC) {
 	switch {
 	case wc.Status != ibverbs.WCSuccess:
+		if wc.WRID&wridRecv == 0 {
+			s.sent(wc.WRID)
+		}
 		s.fail(s.l.failure(wc))
 	case wc.WRID&wridRecv != 0:
 		if err := s.receive(int(wc.WRID&^wridRecv), wc.ByteLen, wc.Imm); err != nil {

@@ -18,40 +18,48 @@ func (s *qpStream) Write(b []byte) (int, error) {
 	defer s.writeLock.Unlock()
 	n := 0
 	for {
-		block, err := s.takeBlock(len(b) > n)
+		batch, err := s.takeBlocks(len(b) - n)
 		if err != nil || n == len(b) {
 			return n, err
 		}
-		k := copy(s.l.sendBlock(block), b[n:])
-		if err := s.sendData(block, k); err != nil {
-			return n, err
+		for i, block := range batch {
+			k := copy(s.l.sendBlock(block), b[n:])
+			if err := s.sendData(batch, i, k); err != nil {
+				s.fail(err) // the peer may lack the loud send of the batch
+				return n, err
+			}
+			n += k
 		}
-		if n += k; n == len(b) {
+		if n == len(b) {
 			return n, nil
 		}
 	}
 }
 
-// takeBlock waits for a credit and a send block and takes both; without need it
-// only says whether the stream can be written to. writeLock is held.
-func (s *qpStream) takeBlock(need bool) (int, error) {
+// takeBlocks waits for a credit and a send block and takes both, and at once as
+// many more as so many bytes need and a batch may have; for no bytes it only says
+// whether the stream can be written to. writeLock is held; the batch is valid as
+// long as it is.
+func (s *qpStream) takeBlocks(bytes int) ([]int, error) {
+	need := min((bytes+streamBlock-1)/streamBlock, streamBatch)
 	for {
 		if s.writeBy.expired() {
-			return 0, os.ErrDeadlineExceeded
+			return nil, os.ErrDeadlineExceeded
 		}
 		seen := s.l.changes()
 		s.mu.Lock()
 		err := s.writable1()
-		if err != nil || !need {
+		if err != nil || need == 0 {
 			s.mu.Unlock()
-			return 0, err
+			return nil, err
 		}
-		if s.credits > 0 && len(s.free) > 0 {
-			block := s.free[len(s.free)-1]
-			s.free = s.free[:len(s.free)-1]
-			s.credits--
+		if got := min(need, s.credits, len(s.free)); got > 0 {
+			rest := len(s.free) - got
+			n := copy(s.batch[:], s.free[rest:])
+			s.free = s.free[:rest]
+			s.credits -= got
 			s.mu.Unlock()
-			return block, nil
+			return s.batch[:n], nil
 		}
 		sends := len(s.free) == 0
 		s.mu.Unlock()
@@ -70,15 +78,21 @@ func (s *qpStream) writable1() error {
 	return s.broken
 }
 
-// sendData posts n bytes of a send block.
-func (s *qpStream) sendData(block, n int) error {
+// sendData posts n bytes in block i of a batch.
+func (s *qpStream) sendData(batch []int, i, n int) error {
 	s.mu.Lock()
 	defer s.unlock()
-	err := s.l.postSendBlock(block, n, ibverbs.WRSendWithImm, s.takeOwed())
-	if err != nil {
-		s.free = append(s.free, block)
+	block, flags := batch[i], sendQuiet
+	if i == len(batch)-1 {
+		flags = sendLoud
 	}
-	return err
+	err := s.l.postSendBlock(block, n, ibverbs.WRSendWithImm, s.takeOwed(), flags)
+	if err != nil {
+		s.free = append(s.free, batch[i:]...)
+		return err
+	}
+	s.sending[block] = sending{out: true, quiet: batch[max(i-1, 0)]}
+	return nil
 }
 
 // takeOwed returns the immediate that tells of the credits owed. mu is held.
@@ -116,18 +130,32 @@ func (s *qpStream) sendBare() {
 	s.flags = 0
 }
 
-// sent takes the completion of a send.
+// sent takes the completion of a send, which is that of the quiet ones before it
+// as well, unless they have failed and told so.
 func (s *qpStream) sent(wrid uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if wrid == bareWRID {
 		s.bare--
 	} else {
-		s.free = append(s.free, int(wrid))
+		s.freeBlocks(int(wrid))
 	}
 	s.sendBare()
 	wake(s.writable) // CloseWrite too waits for what sendBare has posted
 	wake(s.ending)
+}
+
+// freeBlocks takes back the block of a send that has completed, and those of the
+// quiet ones before it. mu is held.
+func (s *qpStream) freeBlocks(block int) {
+	silent := -1 // the one that completed is no silent one
+	for s.sending[block].out {
+		s.sending[block].out = false
+		s.free = append(s.free, block)
+		silent++
+		block = s.sending[block].quiet
+	}
+	s.l.silent(max(silent, 0))
 }
 
 // CloseWrite ends the outgoing direction behind all that was written.

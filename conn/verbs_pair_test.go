@@ -16,6 +16,7 @@ type network struct {
 	domains [2]*Domain
 	old     bool           // connections end with any of their lanes
 	lost    [2]func(error) // Setup.Lost of the sides; may be nil
+	filled  func(*Setup)   // sees the client's before it is used; may be nil
 }
 
 // newNetwork makes a NIC and a Domain for each of two hosts.
@@ -58,6 +59,9 @@ func (n *network) pair(t testing.TB) (client, server *Conn) {
 	for i := range ends {
 		s := Setup{Client: i == 0, Gdrpc: true, Rails: true, LostRails: !n.old, Checksums: n.domains[i].cfg.Checksums, Peer: n.domains[1-i].Limits(), Lost: n.lost[i]}
 		v[i].Fill(&s, socks[i])
+		if i == 0 && n.filled != nil {
+			n.filled(&s)
+		}
 		var err error
 		ends[i], err = New(n.domains[i], s)
 		require.NoError(t, err)

@@ -68,8 +68,9 @@ func benchmarkRound() []*step {
 		perftest(figure{contest: rate32K, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "32768", "-n", "1000"),
 		perftest(figure{contest: rate32K, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "32768", "-n", "1000"),
 		verbs(figure{contest: rate32K, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/32768B", 1000),
-		entire(figure{contest: rate32K, subject: "stream of a Conn", unit: mibps, pattern: goRate}, "Stream/verbs/32768B", 1000),
-		entire(figure{contest: rate32K, subject: "stream of a Conn, polling", unit: mibps, pattern: goRate}, "Stream/verbs-polling/32768B", 1000),
+		entire(figure{contest: rate32K, subject: "stream of a Conn", unit: mibps, pattern: goRate}, "Stream/verbs$/1x32768B", 1000),
+		entire(figure{contest: rate32K, subject: "stream of a Conn, 256 KiB a Write", unit: mibps, pattern: goRate}, "Stream/verbs$/8x32768B", 1000),
+		entire(figure{contest: rate32K, subject: "stream of a Conn, polling", unit: mibps, pattern: goRate}, "Stream/verbs-polling/1x32768B", 1000),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "1048576", "-n", "50"),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "1048576", "-n", "50"),
 		verbs(figure{contest: rate1M, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/1048576B", 50),
@@ -82,7 +83,7 @@ func benchmarkRound() []*step {
 		rstream(figure{contest: latPoll, subject: "rstream", unit: usec, pattern: rstreamLat}, "-S", "64", "-C", "1", "-I", "500"),
 		perftest(figure{contest: latWait, subject: "ib_send_lat -e", unit: usec, base: true, pattern: sendLat}, "-e", "-s", "64", "-n", "1000"),
 		verbs(figure{contest: latWait, subject: "ibverbs/verbs", unit: usec, pattern: goLat}, "PingPong/events", 1000),
-		entire(figure{contest: latWait, subject: "stream of a Conn", unit: usec, pattern: goLat}, "Stream/verbs/pingpong", 500),
+		entire(figure{contest: latWait, subject: "stream of a Conn", unit: usec, pattern: goLat}, "Stream/verbs$/pingpong", 500),
 		entire(figure{contest: latPoll, subject: "stream of a Conn, polling", unit: usec, pattern: goLat}, "Stream/verbs-polling/pingpong", 500),
 		entire(figure{contest: call, subject: "stock over TCP", unit: usec, base: true, pattern: goLat}, "Call/stock", 500),
 		entire(figure{contest: call, subject: "gdrpc over TCP", unit: usec, pattern: goLat}, "Call/soft", 500),
@@ -120,8 +121,9 @@ func rstream(f figure, args ...string) *step {
 	return &step{args: client, server: []string{"rstream", "-b", plan.Address}, port: 7471, cm: true, figure: &f}
 }
 
-// figures writes the table: medians over the rounds, with the extremes, and
-// their ratios to the base of each contest.
+// figures writes the table: medians over the rounds, with the extremes, and the
+// medians of the ratios to the base of the same round. The host's own speed may
+// change between rounds.
 func (r *report) figures() {
 	type key struct{ contest, subject string }
 	var order []key
@@ -129,33 +131,51 @@ func (r *report) figures() {
 	for _, s := range r.steps {
 		f := s.figure
 		k := key{f.contest, f.subject}
-		if _, seen := values[k]; !seen {
+		if values[k] == nil {
 			order = append(order, k)
 		}
 		units[k] = f.unit
 		if f.base {
 			bases[k.contest] = k
 		}
-		if v := r.results[s.name].value; v > 0 { // now and then ib_send_bw -e measures 0, and its step fails
-			values[k] = append(values[k], v)
-		}
+		values[k] = append(values[k], r.results[s.name].value)
 	}
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\ncontest\tsubject\tmedian\tmin\tmax\tunit\tof the base")
 	for _, k := range order {
-		v := values[k]
+		v := measured(values[k])
 		if len(v) == 0 {
 			fmt.Fprintf(w, "%s\t%s\t-\n", k.contest, k.subject)
 			continue
 		}
 		ratio := "-" // its base is not among the steps
-		if base := values[bases[k.contest]]; len(base) > 0 {
-			ratio = fmt.Sprintf("%.2f", median(v)/median(base))
+		if all := ratios(values[k], values[bases[k.contest]]); len(all) > 0 {
+			ratio = fmt.Sprintf("%.2f", median(all))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%s\t%s\n", k.contest, k.subject, median(v), slices.Min(v), slices.Max(v), units[k], ratio)
 	}
 	w.Flush()
 	fmt.Fprintln(r.out, "perftest and rstream have an end in each of two processes, the others both in one")
+}
+
+// measured leaves out the steps that failed: now and then ib_send_bw -e measures 0.
+func measured(values []float64) (good []float64) {
+	for _, v := range values {
+		if v > 0 {
+			good = append(good, v)
+		}
+	}
+	return good
+}
+
+// ratios divides the figures of each round.
+func ratios(values, bases []float64) (all []float64) {
+	for i := range min(len(values), len(bases)) {
+		if values[i] > 0 && bases[i] > 0 {
+			all = append(all, values[i]/bases[i])
+		}
+	}
+	return all
 }
 
 func median(v []float64) float64 {

@@ -53,7 +53,7 @@ func TestFigures(t *testing.T) {
 	out.Reset()
 	r.figures()
 	require.Regexp(t, `(?m)^c +b +20\.0 +10\.0 +30\.0 +us +1\.00$`, out.String())
-	require.Regexp(t, `(?m)^c +o +40\.0 +30\.0 +50\.0 +us +2\.00$`, out.String())
+	require.Regexp(t, `(?m)^c +o +40\.0 +30\.0 +50\.0 +us +2\.33$`, out.String())
 	require.Regexp(t, `(?m)^d +o +7\.0 +7\.0 +7\.0 +us +-$`, out.String())
 	require.True(t, r.good())
 }

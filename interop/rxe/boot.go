@@ -40,9 +40,12 @@ func (m machine) boot(ctx context.Context, accel string, limit time.Duration, ha
 	late := fmt.Errorf("the guest says nothing for %v under -accel %s", limit, accel)
 	up := time.AfterFunc(limit, func() { stop(late) })
 	defer up.Stop()
+	// Linux does not trust an emulated TSC and would read the HPET instead, which
+	// leaves the emulated processor each time.
+	const clock = "tsc=reliable clocksource=tsc"
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", accel, "-cpu", "max",
 		"-smp", strconv.Itoa(m.cpus), "-m", strconv.Itoa(m.memory), "-nodefaults", "-no-reboot", "-display", "none",
-		"-kernel", m.kernel, "-initrd", m.image, "-append", "console=ttyS0 panic=-1 mitigations=off quiet",
+		"-kernel", m.kernel, "-initrd", m.image, "-append", "console=ttyS0 panic=-1 mitigations=off quiet "+clock,
 		"-serial", "file:"+m.log, "-serial", "stdio")
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -1,0 +1,112 @@
+package conn
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/gdrpc/gdrpc/ibverbs"
+	"github.com/stretchr/testify/require"
+)
+
+// watchedQP is a queue pair whose sends are seen before they are posted, and may
+// be refused.
+type watchedQP struct {
+	ibverbs.QP
+	mu    sync.Mutex
+	flags []ibverbs.SendFlags              // of all data; guarded by mu
+	seen  func(qp ibverbs.QP, n int) error // n counts data from 1; may be nil
+}
+
+func (q *watchedQP) PostSend(wrs []ibverbs.SendWR) (int, error) {
+	if len(wrs[0].SGList) > 0 {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.flags = append(q.flags, wrs[0].Flags)
+		if q.seen != nil {
+			if err := q.seen(q.QP, len(q.flags)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return q.QP.PostSend(wrs)
+}
+
+// watchedPair is a pair whose client's stream has a watchedQP.
+func watchedPair(t *testing.T, seen func(ibverbs.QP, int) error) (client, server *Conn, q *watchedQP) {
+	n := newNetwork(t, quiet())
+	n.filled = func(s *Setup) {
+		q = &watchedQP{QP: s.StreamLane.qp, seen: seen}
+		s.StreamLane.qp = q
+	}
+	client, server = n.pair(t)
+	return client, server, q
+}
+
+// TestBatches: of the blocks of one Write some are quiet, never the last one that
+// the peer has for itself, and a Read that waits for loud ones gets them all.
+func TestBatches(t *testing.T) {
+	client, server, q := watchedPair(t, nil)
+	want := make([]byte, 10*streamBlock+77)
+	for i := range want {
+		want[i] = byte(i * 7 >> 3)
+	}
+	got := make(chan []byte)
+	go func() {
+		b := make([]byte, len(want))
+		_, _ = io.ReadFull(server, b)
+		got <- b
+	}()
+	awaitTurn(t, server)
+	n, err := client.Write(want)
+	require.NoError(t, err)
+	require.Equal(t, len(want), n)
+	require.True(t, bytes.Equal(want, <-got))
+	run, quietly := 0, 0
+	for _, f := range q.flags {
+		if f == sendLoud {
+			run = 0
+			continue
+		}
+		require.Equal(t, sendQuiet, f)
+		quietly++
+		run++
+		require.Less(t, run, streamBatch)
+	}
+	require.Zero(t, run, "a quiet send has no loud one behind it")
+	require.Positive(t, quietly)
+	require.Len(t, q.flags, 11)
+}
+
+// TestBatchEnds: a queue pair that breaks within a batch, of which some sends
+// completed without a word, some are flushed or none was posted, gives back
+// every block.
+func TestBatchEnds(t *testing.T) {
+	errRefused := errors.New("refused by the device")
+	for name, breaks := range map[string]func(ibverbs.QP) error{
+		"flushed": func(qp ibverbs.QP) error { return qp.Modify(errState, ibverbs.QPAttrState) },
+		"refused": func(ibverbs.QP) error { return errRefused },
+	} {
+		for at := 1; at <= streamBatch; at++ {
+			client, server, _ := watchedPair(t, func(qp ibverbs.QP, n int) error {
+				if n == at {
+					return breaks(qp)
+				}
+				return nil
+			})
+			s := client.stream.(*qpStream)
+			_, err := client.Write(make([]byte, 3*streamBatch*streamBlock))
+			require.Error(t, err, name)
+			_, err = io.Copy(io.Discard, client)
+			require.Error(t, err, "a Read is not told")
+			closeBoth(client, server)
+			<-s.finished
+			if name == "flushed" {
+				require.Zero(t, s.l.posted.Load(), "at %d", at)
+				require.Len(t, s.free, streamBlocks, "at %d", at)
+			}
+		}
+	}
+}
