@@ -77,7 +77,10 @@ func (j gpuJob) contest(ctx context.Context, c *client) (*contest, error) {
 	if err != nil {
 		return nil, err
 	}
-	landed := flightSubject(ctx, client, src, j.flight)
+	landed, err := flightSubject(ctx, client, src, j.flight)
+	if err != nil {
+		return nil, err
+	}
 	landed.target, landed.over = j.target, j.over
 	empty := &subject{name: emptyCall, still: true, run: func(n int) error { return pings(ctx, client, n) }}
 	ct := &contest{name: j.name(c.mem.device.Device()), bytes: j.size, ops: j.ops, samples: 3, subjects: []*subject{base, empty, landed}}
@@ -126,29 +129,30 @@ func (c *client) copies(ctx context.Context, src *gpubuf.Slice) (func(n int) err
 	}, nil
 }
 
-// flightSubject sends src as the attachment of calls, several at a time.
-func flightSubject(ctx context.Context, client perfpb.PerfClient, src *gpubuf.Slice, flight int) *subject {
-	if flight == 1 {
-		return landSubject(ctx, client, src)
+// flightSubject sends src as the attachment of calls, several at a time, which are
+// empty otherwise. A first call asks how it goes.
+func flightSubject(ctx context.Context, client perfpb.PerfClient, src *gpubuf.Slice, flight int) (*subject, error) {
+	reply, err := client.Land(gdrpc.NewOutgoingContext(ctx, src), &perfpb.Empty{})
+	if err != nil {
+		return nil, err
 	}
-	s := &subject{name: "gdrpc"}
-	s.run = func(n int) error {
-		var begun atomic.Int64
-		var path atomic.Value
-		err := atOnce(flight, func(int) error {
-			for begun.Add(1) <= int64(n) {
-				reply, err := client.Land(gdrpc.NewOutgoingContext(ctx, src), &perfpb.Empty{})
-				if err != nil {
-					return err
-				}
-				path.Store(reply.GetPath())
+	takes := func(more func() bool) error {
+		for more() {
+			if _, err := client.Take(gdrpc.NewOutgoingContext(ctx, src), &perfpb.Empty{}); err != nil {
+				return err
 			}
-			return nil
-		})
-		s.path, _ = path.Load().(string)
-		return err
+		}
+		return nil
 	}
-	return s
+	run := func(n int) error {
+		var begun atomic.Int64
+		more := func() bool { return begun.Add(1) <= int64(n) }
+		if flight == 1 { // on this goroutine, as empty calls are
+			return takes(more)
+		}
+		return atOnce(flight, func(int) error { return takes(more) })
+	}
+	return &subject{name: "gdrpc", path: reply.GetPath(), run: run}, nil
 }
 
 // atOnce runs f n times at the same time, with 0 to n-1.

@@ -40,6 +40,12 @@ func (s *server) Land(ctx context.Context, _ *perfpb.Empty) (*perfpb.LandReply, 
 	return &perfpb.LandReply{Path: in[0].Path().String(), Device: landed.Device().Name()}, nil
 }
 
+// Take implements perfpb.PerfServer.
+func (s *server) Take(ctx context.Context, m *perfpb.Empty) (*perfpb.Empty, error) {
+	_, err := s.Land(ctx, m)
+	return &perfpb.Empty{}, err
+}
+
 // Put takes the bytes out of the message, where a service without gdrpc has
 // them.
 func (s *server) Put(ctx context.Context, req *perfpb.PutRequest) (*perfpb.Empty, error) {

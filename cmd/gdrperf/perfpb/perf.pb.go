@@ -335,9 +335,10 @@ const file_perf_proto_rawDesc = "" +
 	"\n" +
 	"pool_bytes\x18\a \x01(\x03R\tpoolBytes\x12\x1d\n" +
 	"\n" +
-	"used_bytes\x18\b \x01(\x03R\tusedBytes2\xe2\x02\n" +
+	"used_bytes\x18\b \x01(\x03R\tusedBytes2\x96\x03\n" +
 	"\x04Perf\x126\n" +
-	"\x04Land\x12\x14.gdrpc.perf.v1.Empty\x1a\x18.gdrpc.perf.v1.LandReply\x126\n" +
+	"\x04Land\x12\x14.gdrpc.perf.v1.Empty\x1a\x18.gdrpc.perf.v1.LandReply\x122\n" +
+	"\x04Take\x12\x14.gdrpc.perf.v1.Empty\x1a\x14.gdrpc.perf.v1.Empty\x126\n" +
 	"\x03Put\x12\x19.gdrpc.perf.v1.PutRequest\x1a\x14.gdrpc.perf.v1.Empty\x12:\n" +
 	"\x04Flow\x12\x14.gdrpc.perf.v1.Empty\x1a\x18.gdrpc.perf.v1.LandReply(\x010\x01\x12;\n" +
 	"\x04Pour\x12\x19.gdrpc.perf.v1.PutRequest\x1a\x14.gdrpc.perf.v1.Empty(\x010\x01\x122\n" +
@@ -366,19 +367,21 @@ var file_perf_proto_goTypes = []any{
 }
 var file_perf_proto_depIdxs = []int32{
 	0, // 0: gdrpc.perf.v1.Perf.Land:input_type -> gdrpc.perf.v1.Empty
-	2, // 1: gdrpc.perf.v1.Perf.Put:input_type -> gdrpc.perf.v1.PutRequest
-	0, // 2: gdrpc.perf.v1.Perf.Flow:input_type -> gdrpc.perf.v1.Empty
-	2, // 3: gdrpc.perf.v1.Perf.Pour:input_type -> gdrpc.perf.v1.PutRequest
-	0, // 4: gdrpc.perf.v1.Perf.Ping:input_type -> gdrpc.perf.v1.Empty
-	3, // 5: gdrpc.perf.v1.Perf.GetUsage:input_type -> gdrpc.perf.v1.UsageRequest
-	1, // 6: gdrpc.perf.v1.Perf.Land:output_type -> gdrpc.perf.v1.LandReply
-	0, // 7: gdrpc.perf.v1.Perf.Put:output_type -> gdrpc.perf.v1.Empty
-	1, // 8: gdrpc.perf.v1.Perf.Flow:output_type -> gdrpc.perf.v1.LandReply
-	0, // 9: gdrpc.perf.v1.Perf.Pour:output_type -> gdrpc.perf.v1.Empty
-	0, // 10: gdrpc.perf.v1.Perf.Ping:output_type -> gdrpc.perf.v1.Empty
-	4, // 11: gdrpc.perf.v1.Perf.GetUsage:output_type -> gdrpc.perf.v1.Usage
-	6, // [6:12] is the sub-list for method output_type
-	0, // [0:6] is the sub-list for method input_type
+	0, // 1: gdrpc.perf.v1.Perf.Take:input_type -> gdrpc.perf.v1.Empty
+	2, // 2: gdrpc.perf.v1.Perf.Put:input_type -> gdrpc.perf.v1.PutRequest
+	0, // 3: gdrpc.perf.v1.Perf.Flow:input_type -> gdrpc.perf.v1.Empty
+	2, // 4: gdrpc.perf.v1.Perf.Pour:input_type -> gdrpc.perf.v1.PutRequest
+	0, // 5: gdrpc.perf.v1.Perf.Ping:input_type -> gdrpc.perf.v1.Empty
+	3, // 6: gdrpc.perf.v1.Perf.GetUsage:input_type -> gdrpc.perf.v1.UsageRequest
+	1, // 7: gdrpc.perf.v1.Perf.Land:output_type -> gdrpc.perf.v1.LandReply
+	0, // 8: gdrpc.perf.v1.Perf.Take:output_type -> gdrpc.perf.v1.Empty
+	0, // 9: gdrpc.perf.v1.Perf.Put:output_type -> gdrpc.perf.v1.Empty
+	1, // 10: gdrpc.perf.v1.Perf.Flow:output_type -> gdrpc.perf.v1.LandReply
+	0, // 11: gdrpc.perf.v1.Perf.Pour:output_type -> gdrpc.perf.v1.Empty
+	0, // 12: gdrpc.perf.v1.Perf.Ping:output_type -> gdrpc.perf.v1.Empty
+	4, // 13: gdrpc.perf.v1.Perf.GetUsage:output_type -> gdrpc.perf.v1.Usage
+	7, // [7:14] is the sub-list for method output_type
+	0, // [0:7] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name

@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Perf_Land_FullMethodName     = "/gdrpc.perf.v1.Perf/Land"
+	Perf_Take_FullMethodName     = "/gdrpc.perf.v1.Perf/Take"
 	Perf_Put_FullMethodName      = "/gdrpc.perf.v1.Perf/Put"
 	Perf_Flow_FullMethodName     = "/gdrpc.perf.v1.Perf/Flow"
 	Perf_Pour_FullMethodName     = "/gdrpc.perf.v1.Perf/Pour"
@@ -35,6 +36,8 @@ const (
 type PerfClient interface {
 	// Land lands the request's attachment in the server's pool.
 	Land(ctx context.Context, in *Empty, opts ...grpc.CallOption) (*LandReply, error)
+	// Take is Land with the reply of Ping.
+	Take(ctx context.Context, in *Empty, opts ...grpc.CallOption) (*Empty, error)
 	// Put takes its bytes from the message.
 	Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*Empty, error)
 	// Flow is Land for each message of a stream.
@@ -59,6 +62,16 @@ func (c *perfClient) Land(ctx context.Context, in *Empty, opts ...grpc.CallOptio
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(LandReply)
 	err := c.cc.Invoke(ctx, Perf_Land_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *perfClient) Take(ctx context.Context, in *Empty, opts ...grpc.CallOption) (*Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Empty)
+	err := c.cc.Invoke(ctx, Perf_Take_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +142,8 @@ func (c *perfClient) GetUsage(ctx context.Context, in *UsageRequest, opts ...grp
 type PerfServer interface {
 	// Land lands the request's attachment in the server's pool.
 	Land(context.Context, *Empty) (*LandReply, error)
+	// Take is Land with the reply of Ping.
+	Take(context.Context, *Empty) (*Empty, error)
 	// Put takes its bytes from the message.
 	Put(context.Context, *PutRequest) (*Empty, error)
 	// Flow is Land for each message of a stream.
@@ -151,6 +166,9 @@ type UnimplementedPerfServer struct{}
 
 func (UnimplementedPerfServer) Land(context.Context, *Empty) (*LandReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Land not implemented")
+}
+func (UnimplementedPerfServer) Take(context.Context, *Empty) (*Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method Take not implemented")
 }
 func (UnimplementedPerfServer) Put(context.Context, *PutRequest) (*Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method Put not implemented")
@@ -202,6 +220,24 @@ func _Perf_Land_Handler(srv interface{}, ctx context.Context, dec func(interface
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PerfServer).Land(ctx, req.(*Empty))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Perf_Take_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Empty)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PerfServer).Take(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Perf_Take_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PerfServer).Take(ctx, req.(*Empty))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -284,6 +320,10 @@ var Perf_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Land",
 			Handler:    _Perf_Land_Handler,
+		},
+		{
+			MethodName: "Take",
+			Handler:    _Perf_Take_Handler,
 		},
 		{
 			MethodName: "Put",
