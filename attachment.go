@@ -169,6 +169,9 @@ func (a *Attachment) free(e gpubuf.Event) {
 	last := a.in.live == 0
 	unclaimed := a.desc.flags&conn.OfferPushed != 0
 	a.in.mu.Unlock()
+	if slice == nil {
+		a.in.ahead.drop(a.desc.token)
+	}
 	if unclaimed && a.in.conn != nil {
 		a.in.conn.Forget(a.desc.token)
 	}

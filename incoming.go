@@ -19,6 +19,7 @@ type incoming struct {
 	list   Attachments
 	memory *holdings  // of the message's RPC
 	box    *inbox     // of its stream; nil if it is a unary call's, or the one reply of a stream
+	ahead  *ahead     // of conn; nil if there is none
 	held   *conn.Conn // to Unhold when all offers are released; nil if none
 
 	mu     sync.Mutex // innermost: nothing is locked or waited for under it
@@ -72,6 +73,9 @@ func newIncoming(ep *endpoint, list []descriptor, inline []mem.BufferSlice) *inc
 // offered that cannot be landed there.
 func (in *incoming) bind(c *conn.Conn) error {
 	in.conn = c
+	if c != nil {
+		in.ahead = in.ep.aheadOf(c)
+	}
 	for _, a := range in.list {
 		if a.desc.inline {
 			continue
@@ -158,31 +162,74 @@ func (in *incoming) fill(ctx context.Context, list Attachments) error {
 	if len(list) == 0 {
 		return nil
 	}
-	slices, err := in.reserve(ctx, list)
-	if err != nil {
-		return err
-	}
 	moves := make([]move, len(list))
-	for i, a := range list {
-		moves[i] = in.start(ctx, a, slices[i])
+	if err := in.startAll(ctx, list, moves); err != nil {
+		return err
 	}
 	var first error
 	for i := range moves {
 		err := moves[i].wait(ctx)
 		if err == nil {
-			err = in.keep(list[i], slices[i])
+			err = in.keep(list[i], moves[i].dst)
 		} else {
-			in.drop(slices[i]) // the Conn keeps the memory while it may be written to
+			in.drop(moves[i].dst) // the Conn keeps the memory while it may be written to
 		}
 		if first == nil {
 			first = err
 		}
 	}
+	if first == nil {
+		in.confirm(moves)
+	}
 	return first
+}
+
+// confirm lets later landings begin ahead of their RPCs if all of moves could have.
+func (in *incoming) confirm(moves []move) {
+	for i := range moves {
+		m := &moves[i]
+		if _, ok := m.dst.Device().(gpubuf.StartCopier); !ok || m.landing == nil || m.landing.Path() != conn.PathIPC {
+			return
+		}
+	}
+	in.ep.confirm(in.conn)
+}
+
+// startAll begins to move each of list into a slice of the pool: the one where it
+// lands already, ahead of the RPC, or a new one.
+func (in *incoming) startAll(ctx context.Context, list Attachments, moves []move) error {
+	slices := make([]*gpubuf.Slice, len(list))
+	var rest Attachments
+	for i, a := range list {
+		if l := in.ahead.take(a.desc.token); l != nil {
+			slices[i], moves[i] = l.slice, move{a: a, dst: l.slice, landing: l.landing}
+		} else {
+			rest = append(rest, a)
+		}
+	}
+	in.memory.add(len(list) - len(rest))
+	reserved, err := in.reserve(ctx, rest)
+	for i, a := range list {
+		switch {
+		case err != nil && slices[i] != nil:
+			(&landed{slice: slices[i], landing: moves[i].landing}).drop()
+			in.memory.add(-1)
+		case err != nil || moves[i].landing != nil:
+		case slices[i] == nil:
+			slices[i], reserved = reserved[0], reserved[1:]
+			fallthrough
+		default:
+			moves[i] = in.start(ctx, a, slices[i])
+		}
+	}
+	return err
 }
 
 // reserve allocates a slice for each of list.
 func (in *incoming) reserve(ctx context.Context, list Attachments) ([]*gpubuf.Slice, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
 	pool, err := in.ep.landingPool()
 	if err != nil {
 		return nil, errorf(codeOf(err), "no pool to land in: %w", err)

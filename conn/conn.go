@@ -28,6 +28,7 @@ type Conn struct {
 	firstOnce sync.Once
 	preface   preface
 	below     tlsState // of the TLS below; nil if there is none
+	ahead     aheads
 
 	bootstrap bootstrap // of ModeVerbs
 
@@ -145,6 +146,9 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	}
 	if s.Mode == ModeVerbs {
 		c.bootstrap, c.ending.lost = bootstrap{sock: s.Socket, watched: make(chan struct{})}, s.Lost
+	}
+	if !c.client {
+		c.ahead.frames.skip = len(http2Preface)
 	}
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
 	c.gdrpc.Store(s.Gdrpc)
@@ -378,6 +382,9 @@ func (c *Conn) observeRead(b []byte) {
 	}
 	if !c.client && c.preface.observe(b) {
 		c.notHTTP2()
+	}
+	if c.control != nil {
+		c.ahead.read(b)
 	}
 }
 

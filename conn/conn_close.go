@@ -213,6 +213,7 @@ func (c *Conn) finish() {
 func (c *Conn) finishLanes() {
 	defer close(c.ending.done)
 	c.pinned.close()
+	c.ahead.end()
 	if err := c.ending.failed.get(); err != nil {
 		c.d.cfg.Logger.Warn("gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
 		c.resetStream(err)

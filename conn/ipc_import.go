@@ -225,14 +225,11 @@ func (k *ipcLink) hold(ctx context.Context, id uint64, end <-chan struct{}) (*ip
 	var late <-chan time.Time
 	for {
 		k.mu.Lock()
-		im, why, ch := k.imports[id], k.why, k.changed
-		if why == nil && im != nil && !im.ended && k.board != nil {
-			im.users++
-			k.reading++
-			k.mu.Unlock()
+		im, why, ch := k.take(id), k.why, k.changed
+		k.mu.Unlock()
+		if im != nil {
 			return im, nil
 		}
-		k.mu.Unlock()
 		if why != nil {
 			return nil, why
 		}
@@ -251,6 +248,24 @@ func (k *ipcLink) hold(ctx context.Context, id uint64, end <-chan struct{}) (*ip
 			return nil, errRegionLate // nobody hears it
 		}
 	}
+}
+
+// tryHold is hold that waits for nothing: nil then.
+func (k *ipcLink) tryHold(id uint64) *ipcImport {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.take(id)
+}
+
+// take is hold's part under mu, which is held: nil if the import is not there.
+func (k *ipcLink) take(id uint64) *ipcImport {
+	im := k.imports[id]
+	if k.why != nil || im == nil || im.ended || k.board == nil {
+		return nil
+	}
+	im.users++
+	k.reading++
+	return im
 }
 
 // release ends what hold began.
@@ -280,6 +295,13 @@ func (k *ipcLink) stands(p Place) bool {
 	b := k.board
 	k.mu.Unlock()
 	return b.Holds(int(p.Slot), p.Generation)
+}
+
+// openedBy returns the import's memory if open has returned it before.
+func (im *ipcImport) openedBy(dev gpubuf.Opener) gpubuf.Memory {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return im.opened[dev]
 }
 
 // open returns the import's memory as dev reads it. It is freed with the import.

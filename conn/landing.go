@@ -16,7 +16,8 @@ type Landing struct {
 	token  Token
 	dst    *gpubuf.Slice // own reference, freed when consumed
 	size   int64
-	source bool  // the sender reads the source without staging blocks
+	source bool // the sender reads the source without staging blocks
+	flags  OfferFlags
 	place  Place // of the source in shared memory; zero if it is in none
 	path   Path  // written before done is closed
 
@@ -27,6 +28,7 @@ type Landing struct {
 
 	begin   chan struct{} // of a landing with a place: closed when its source is ready
 	claimed atomic.Bool   // a Wait reads the source from its place
+	early   *earlyCopy    // of LandAhead; nil if there is none
 
 	// Guarded by bulkRecv.mu of the lane.
 	unwait func() bool // stops waiting for dst's event; nil if nothing is waited for
@@ -89,21 +91,18 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 		l.abandon(nil)
 		return nil
 	}
-	l.plan(flags)
+	l.flags = flags
 	if l.c.d.cfg.Require <= PathIPC {
 		l.planIPC()
 	}
-	if err := l.checkRequired(flags); err != nil {
-		return err
+	if l.begin == nil { // else it may never go over a lane
+		if err := l.prepare(); err != nil {
+			return err
+		}
 	}
 	if flags&OfferPushed != 0 && l.c.d.cfg.Require > c.pushedPath() {
 		c.Forget(l.token) // it is landed by the better way
 		flags &^= OfferPushed
-	}
-	if l.staged && l.begin == nil {
-		if err := c.pinned.keep(l.dst.Device()); err != nil {
-			return err
-		}
 	}
 	if e := l.dst.Event(); e != nil {
 		return c.recv.await(l, e, flags)
@@ -124,11 +123,13 @@ func (l *Landing) abandon(err error) {
 func (l *Landing) Wait(ctx context.Context) error {
 	select {
 	case <-l.done:
-		return l.err
 	default:
+		if l.early == nil && l.begin != nil && l.claimed.CompareAndSwap(false, true) {
+			l.readPlace(ctx)
+		}
 	}
-	if l.begin != nil && l.claimed.CompareAndSwap(false, true) {
-		l.readPlace(ctx)
+	if l.early != nil && l.claimed.CompareAndSwap(false, true) {
+		l.finishEarly(ctx)
 	}
 	select {
 	case <-l.done:

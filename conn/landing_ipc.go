@@ -103,6 +103,10 @@ func (l *Landing) notRead(ctx context.Context, err error) {
 		l.c.recv.cancel(l, err)
 	default:
 		l.c.stats.noteNotIPC(err)
+		if err := l.prepare(); err != nil {
+			l.c.recv.cancel(l, err)
+			return
+		}
 		l.c.recv.requeue(l)
 	}
 }
@@ -119,13 +123,23 @@ func (e *outsideError) Error() string {
 	return fmt.Sprintf("the peer refused itself: %d bytes at offset %d lie outside region %d of %d bytes", e.size, e.place.Offset, e.place.Region, e.held)
 }
 
+// outside says that size bytes from the place on do not lie in its region; nil if
+// they do.
+func (p Place) outside(im *ipcImport, size int64) error {
+	off, held := p.Offset, im.share.Size
+	if off < 0 || size > held || off > held-size {
+		return &outsideError{place: p, size: size, held: held}
+	}
+	return nil
+}
+
 // copyFrom copies the source to dst. Whoever changes the source meanwhile
 // spoils the copy and no more.
 func (l *Landing) copyFrom(ctx context.Context, im *ipcImport) error {
-	off, held := l.place.Offset, im.share.Size
-	if off < 0 || l.size > held || off > held-l.size {
-		return &outsideError{place: l.place, size: l.size, held: held}
+	if err := l.place.outside(im, l.size); err != nil {
+		return err
 	}
+	off := l.place.Offset
 	if im.view != nil {
 		src := im.view.Bytes()[off : off+l.size]
 		return l.inPieces(ctx, hostPiece, hostWorkers(l.size), func(at, n int64) error { return l.dst.CopyIn(at, src[at:at+n]) })

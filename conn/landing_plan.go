@@ -18,6 +18,15 @@ const scatterMost = 256
 // Config.Require says.
 const alwaysAllowed = 16 << 10
 
+// prepare makes the landing ready to go over the lanes.
+func (l *Landing) prepare() error {
+	l.plan(l.flags)
+	if err := l.checkRequired(l.flags); err != nil || !l.staged {
+		return err
+	}
+	return l.c.pinned.keep(l.dst.Device())
+}
+
 // plan chooses how the landing's bytes move over the lanes. The first landing in
 // a region of device memory registers it.
 func (l *Landing) plan(flags OfferFlags) {

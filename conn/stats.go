@@ -54,13 +54,15 @@ type Stats struct {
 	Refused        uint64 // the peer's requests that were refused
 	Pushed         uint64 // small offers whose bytes were sent ahead
 	Unclaimed      uint64 // the peer's pushes that no landing claimed
+	Begun          uint64 // landings whose copy began ahead of their calls (LandAhead)
+	InVain         uint64 // of these, how many nobody asked for
 	SumsEqual      uint64 // landings whose checksum was the source's
 	SumsFailed     uint64 // landings that failed with ErrChecksum
 }
 
 // counters are the numbers behind Stats.
 type counters struct {
-	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, sends, sumsEqual, sumsFailed, lanesLost, moved atomic.Uint64
+	landings, landingsFailed, bytesLanded, bytesServed, refused, pushed, unclaimed, begun, inVain, sends, sumsEqual, sumsFailed, lanesLost, moved atomic.Uint64
 
 	byPath [PathGDR + 1]atomic.Uint64
 	notIPC atomic.Pointer[string]
@@ -81,6 +83,8 @@ func (c *Conn) Stats() Stats {
 		Refused:        c.stats.refused.Load(),
 		Pushed:         c.stats.pushed.Load(),
 		Unclaimed:      c.stats.unclaimed.Load(),
+		Begun:          c.stats.begun.Load(),
+		InVain:         c.stats.inVain.Load(),
 		Checksums:      c.sums != nil,
 		SumsEqual:      c.stats.sumsEqual.Load(),
 		SumsFailed:     c.stats.sumsFailed.Load(),

@@ -20,6 +20,14 @@ type PinnedDevice interface {
 	StartCopyOut(dst []byte, src DevicePtr) (Copy, error)
 }
 
+// StartCopier is a Device that copies inside itself in the background.
+type StartCopier interface {
+	Device
+	// StartCopy is Device.Copy in the background. It does not block: it
+	// fails, and copies nothing, while too many are under way.
+	StartCopy(dst, src DevicePtr, n int64) (Copy, error)
+}
+
 // Copy is a copy under way. Its owner calls Wait exactly once, after which the
 // Copy must not be used any more. The methods may be called from any goroutine.
 type Copy interface {

@@ -75,7 +75,7 @@ type AllocRequest struct {
 // is undefined. It is AllocAll for one size.
 func (p *Pool) Alloc(ctx context.Context, size int64) (*Slice, error) {
 	if ctx.Err() == nil {
-		if s := p.allocFast(size); s != nil {
+		if s := p.TryAlloc(size); s != nil {
 			return s, nil
 		}
 	}
@@ -86,9 +86,9 @@ func (p *Pool) Alloc(ctx context.Context, size int64) (*Slice, error) {
 	return all[0], nil
 }
 
-// allocFast allocates from existing regions, without a plan. It returns nil
-// where that is not enough.
-func (p *Pool) allocFast(size int64) *Slice {
+// TryAlloc is Alloc from what the pool has free in the regions that exist; nil if
+// there is not enough, or others wait for it. It does not block.
+func (p *Pool) TryAlloc(size int64) *Slice {
 	if size <= 0 || size > p.cfg.Limit {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (p *Pool) allocFast(size int64) *Slice {
 // own error.
 func (p *Pool) AllocAll(ctx context.Context, r AllocRequest) ([]*Slice, error) {
 	if len(r.Sizes) == 1 && !r.Reply && ctx.Err() == nil {
-		if s := p.allocFast(r.Sizes[0]); s != nil {
+		if s := p.TryAlloc(r.Sizes[0]); s != nil {
 			return []*Slice{s}, nil
 		}
 	}

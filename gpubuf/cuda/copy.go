@@ -137,7 +137,7 @@ func (d *Device) Copy(dst, src gpubuf.DevicePtr, n int64) error {
 	if n == 0 {
 		return nil
 	}
-	if n > 0 && dst < src+gpubuf.DevicePtr(n) && src < dst+gpubuf.DevicePtr(n) {
+	if n > 0 && overlap(dst, src, n) {
 		return d.spans.error("copy to", dst, n, errOverlap)
 	}
 	return d.copyFrom(dst, d, src, n)
@@ -177,7 +177,7 @@ func (d *Device) copyFrom(dst gpubuf.DevicePtr, f *Device, src gpubuf.DevicePtr,
 	defer l.giveBack()
 	var r result
 	if d.ctx == f.ctx { // two Devices may be one GPU
-		r = d.drv.copy(d.ctx, l.stream, l.blocks[0].event, dst, src, n)
+		r = d.drv.copy(d.ctx, l.stream, dst, src, n)
 	} else {
 		r = d.drv.copyPeer(d.ctx, l.stream, dst, f.ctx, src, n)
 	}

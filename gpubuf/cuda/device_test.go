@@ -22,6 +22,7 @@ func TestConformance(t *testing.T) {
 		}
 		gpubuftest.RunDevice(t, newDevice)
 		gpubuftest.RunPool(t, newDevice)
+		gpubuftest.RunStartCopy(t, func(t *testing.T) gpubuf.StartCopier { return newDevice(t).(gpubuf.StartCopier) })
 	})
 }
 

@@ -28,7 +28,7 @@ enum {
 	kJitErrorLogSize = 6,
 	kMaxArgs = 16,
 	kNotReady = 600,
-	kLooks = 200, // at an event, each of about a microsecond, before the driver waits
+	kLooks = 200, // at a stream, each of about a microsecond, before the driver waits
 	kPauses = 20,
 };
 
@@ -246,6 +246,10 @@ gdr_result gdr_stream_wait(const gdr_driver *d, uintptr_t ctx, uintptr_t stream)
 	WITHIN(d, ctx, r = CALL(d, cuStreamSynchronize, (CUstream)stream));
 }
 
+gdr_result gdr_stream_ready(const gdr_driver *d, uintptr_t ctx, uintptr_t stream) {
+	WITHIN(d, ctx, r = CALL(d, cuStreamQuery, (CUstream)stream));
+}
+
 gdr_result gdr_event_create(const gdr_driver *d, uintptr_t ctx, unsigned flags, uintptr_t *event) {
 	CUevent e = NULL;
 	WITHIN(d, ctx, {
@@ -303,7 +307,7 @@ gdr_result gdr_copy_out(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, ui
 	});
 }
 
-// relax is a pause between two looks at an event.
+// relax is a pause between two looks at a stream.
 static void relax(void) {
 	for (int i = 0; i < kPauses; i++) {
 #if defined(__x86_64__)
@@ -314,26 +318,35 @@ static void relax(void) {
 	}
 }
 
-// arrive waits for what a stream has to do, by looking at an event: a copy of 64
-// MiB that followed an idle time was over after 57 us so, and after 65 us by
-// cuStreamSynchronize (medians of 300 on an H200).
-static gdr_result arrive(const gdr_driver *d, uintptr_t stream, uintptr_t event) {
-	gdr_result r = CALL(d, cuEventRecord, (CUevent)event, (CUstream)stream);
-	for (int i = 0; i < kLooks && r == 0; i++) {
-		CUresult code = d->cuEventQuery((CUevent)event);
+// arrive waits for what a stream has to do, by looking at it: a copy of 64 MiB that
+// followed an idle time was over after 57 us so, and after 65 us by
+// cuStreamSynchronize (medians of 300 on an H200). An event to look at would cost
+// a call more.
+static gdr_result arrive(const gdr_driver *d, uintptr_t stream) {
+	for (int i = 0; i < kLooks; i++) {
+		CUresult code = d->cuStreamQuery((CUstream)stream);
 		if (code != kNotReady)
-			return result(GDR_cuEventQuery, code);
+			return result(GDR_cuStreamQuery, code);
 		relax();
 	}
-	return r ? r : CALL(d, cuEventSynchronize, (CUevent)event);
+	return CALL(d, cuStreamSynchronize, (CUstream)stream);
 }
 
-gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uintptr_t event,
-		    uint64_t dst, uint64_t src, uint64_t size) {
+gdr_result gdr_stream_arrive(const gdr_driver *d, uintptr_t ctx, uintptr_t stream) {
+	WITHIN(d, ctx, r = arrive(d, stream));
+}
+
+gdr_result gdr_copy_start(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
+			  uint64_t src, uint64_t size) {
+	WITHIN(d, ctx, r = CALL(d, cuMemcpyDtoDAsync, dst, src, size, (CUstream)stream));
+}
+
+gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
+		    uint64_t src, uint64_t size) {
 	WITHIN(d, ctx, {
 		r = CALL(d, cuMemcpyDtoDAsync, dst, src, size, (CUstream)stream);
 		if (r == 0)
-			r = arrive(d, stream, event);
+			r = arrive(d, stream);
 	});
 }
 

@@ -133,6 +133,10 @@ type driver interface {
 	streamDestroy(c contextHandle, s Stream) result
 	// CUresult cuStreamSynchronize(CUstream)
 	streamWait(c contextHandle, s Stream) result
+	// CUresult cuStreamQuery(CUstream)
+	streamReady(c contextHandle, s Stream) result
+	// streamArrive is streamWait that looks at the stream for a while first.
+	streamArrive(c contextHandle, s Stream) result
 	// CUresult cuEventCreate(CUevent *, unsigned flags)
 	eventCreate(c contextHandle, flags uint) (eventHandle, result)
 	// CUresult cuEventDestroy(CUevent)
@@ -153,7 +157,9 @@ type driver interface {
 	// CUresult cuMemcpyDtoHAsync(void *, CUdeviceptr, size_t, CUstream)
 	copyOut(c contextHandle, s Stream, e eventHandle, dst uintptr, src gpubuf.DevicePtr, n int64) result
 	// CUresult cuMemcpyDtoDAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream)
-	copy(c contextHandle, s Stream, e eventHandle, dst, src gpubuf.DevicePtr, n int64) result
+	copy(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result
+	// copyStart is copy without the wait, which streamArrive is.
+	copyStart(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result
 	// CUresult cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)
 	copyPeer(c contextHandle, s Stream, dst gpubuf.DevicePtr, from contextHandle, src gpubuf.DevicePtr, n int64) result
 

@@ -50,6 +50,7 @@ typedef struct { char reserved[64]; } CUipcMemHandle;
 	REQUIRED(cuStreamCreate, cuStreamCreate, (CUstream *, unsigned))                           \
 	REQUIRED(cuStreamDestroy, cuStreamDestroy_v2, (CUstream))                                  \
 	REQUIRED(cuStreamSynchronize, cuStreamSynchronize, (CUstream))                             \
+	REQUIRED(cuStreamQuery, cuStreamQuery, (CUstream))                                         \
 	REQUIRED(cuEventCreate, cuEventCreate, (CUevent *, unsigned))                              \
 	REQUIRED(cuEventDestroy, cuEventDestroy_v2, (CUevent))                                     \
 	REQUIRED(cuEventRecord, cuEventRecord, (CUevent, CUstream))                                \
@@ -137,6 +138,8 @@ gdr_result gdr_pointer(const gdr_driver *d, uintptr_t ctx, uint64_t ptr, gdr_inf
 gdr_result gdr_stream_create(const gdr_driver *d, uintptr_t ctx, uintptr_t *stream);
 gdr_result gdr_stream_destroy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream);
 gdr_result gdr_stream_wait(const gdr_driver *d, uintptr_t ctx, uintptr_t stream);
+gdr_result gdr_stream_ready(const gdr_driver *d, uintptr_t ctx, uintptr_t stream);
+gdr_result gdr_stream_arrive(const gdr_driver *d, uintptr_t ctx, uintptr_t stream);
 gdr_result gdr_event_create(const gdr_driver *d, uintptr_t ctx, unsigned flags, uintptr_t *event);
 gdr_result gdr_event_destroy(const gdr_driver *d, uintptr_t ctx, uintptr_t event);
 gdr_result gdr_event_record(const gdr_driver *d, uintptr_t ctx, uintptr_t event, uintptr_t stream);
@@ -151,8 +154,10 @@ gdr_result gdr_copy_in(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uin
 		       uint64_t dst, uintptr_t src, uint64_t size);
 gdr_result gdr_copy_out(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uintptr_t event,
 			uintptr_t dst, uint64_t src, uint64_t size);
-gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uintptr_t event, uint64_t dst,
-		    uint64_t src, uint64_t size);
+gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst, uint64_t src,
+		    uint64_t size);
+gdr_result gdr_copy_start(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
+			  uint64_t src, uint64_t size);
 gdr_result gdr_copy_peer(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
 			 uintptr_t from, uint64_t src, uint64_t size);
 

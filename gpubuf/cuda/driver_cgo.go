@@ -16,6 +16,10 @@ package cuda
 #cgo nocallback gdr_event_record
 #cgo noescape gdr_event_wait
 #cgo nocallback gdr_event_wait
+#cgo noescape gdr_stream_ready
+#cgo nocallback gdr_stream_ready
+#cgo noescape gdr_stream_arrive
+#cgo nocallback gdr_stream_arrive
 #cgo noescape gdr_event_ready
 #cgo nocallback gdr_event_ready
 #cgo noescape gdr_event_query
@@ -28,6 +32,8 @@ package cuda
 #cgo nocallback gdr_copy_out
 #cgo noescape gdr_copy
 #cgo nocallback gdr_copy
+#cgo noescape gdr_copy_start
+#cgo nocallback gdr_copy_start
 #cgo noescape gdr_copy_peer
 #cgo nocallback gdr_copy_peer
 #cgo noescape gdr_flush

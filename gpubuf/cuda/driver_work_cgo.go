@@ -28,6 +28,14 @@ func (l library) streamWait(c contextHandle, s Stream) result {
 	return result(C.gdr_stream_wait(l.d, C.uintptr_t(c), C.uintptr_t(s)))
 }
 
+func (l library) streamReady(c contextHandle, s Stream) result {
+	return result(C.gdr_stream_ready(l.d, C.uintptr_t(c), C.uintptr_t(s)))
+}
+
+func (l library) streamArrive(c contextHandle, s Stream) result {
+	return result(C.gdr_stream_arrive(l.d, C.uintptr_t(c), C.uintptr_t(s)))
+}
+
 func (l library) eventCreate(c contextHandle, flags uint) (eventHandle, result) {
 	var e C.uintptr_t
 	r := C.gdr_event_create(l.d, C.uintptr_t(c), C.uint(flags), &e)
@@ -66,8 +74,12 @@ func (l library) copyOut(c contextHandle, s Stream, e eventHandle, dst uintptr, 
 	return result(C.gdr_copy_out(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uintptr_t(e), C.uintptr_t(dst), C.uint64_t(src), C.uint64_t(n)))
 }
 
-func (l library) copy(c contextHandle, s Stream, e eventHandle, dst, src gpubuf.DevicePtr, n int64) result {
-	return result(C.gdr_copy(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uintptr_t(e), C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n)))
+func (l library) copy(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result {
+	return result(C.gdr_copy(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n)))
+}
+
+func (l library) copyStart(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result {
+	return result(C.gdr_copy_start(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n)))
 }
 
 func (l library) copyPeer(c contextHandle, s Stream, dst gpubuf.DevicePtr, from contextHandle, src gpubuf.DevicePtr, n int64) result {

@@ -79,6 +79,25 @@ func (t *table) remove(s *span) error {
 	return nil
 }
 
+// startBoth finds the spans of a copy inside the device and keeps them for the
+// background, until end.
+func (t *table) startBoth(op string, dst, src gpubuf.DevicePtr, n int64) (to, from *span, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	to, from = t.find(dst, n), t.find(src, n)
+	switch {
+	case to == nil:
+		return nil, nil, t.error(op+" to", dst, n, errOutside)
+	case from == nil:
+		return nil, nil, t.error(op+" from", src, n, errOutside)
+	case to.readOnly:
+		return nil, nil, t.error(op+" to", dst, n, errReadOnly)
+	}
+	to.background++
+	from.background++
+	return to, from, nil
+}
+
 // hold finds the span with all n bytes from p and keeps it until drop.
 func (t *table) hold(op string, p gpubuf.DevicePtr, n int64, write bool) (*span, error) {
 	t.mu.Lock()

@@ -13,7 +13,8 @@
 //		gpubuftest.RunPool(t, newDevice)
 //	}
 //
-// RunPinned does the same for a device that is a gpubuf.PinnedDevice.
+// RunPinned does the same for a device that is a gpubuf.PinnedDevice, RunStartCopy
+// for a gpubuf.StartCopier. GPUs are such devices that need no GPU.
 //
 // newDevice returns a device that nothing else uses; the suites close it. Two
 // devices of one test may be the same hardware.

@@ -21,7 +21,8 @@ const inlineMost = 16 << 10
 // client calls the service over one path.
 type client struct {
 	*rig.Client
-	path string
+	path  string
+	begun uint64 // what the service has seen of the connection
 }
 
 // dial makes a client all of whose attachments go by the path, or fail.
@@ -32,7 +33,7 @@ func dial(t testing.TB, addr string, pool *gpubuf.Pool, path conn.Path, checksum
 		kind = rig.MemoryClient
 	}
 	cfg := dialer.Config{Conn: conn.Config{Require: path, Checksums: checksums, Logger: rig.Quiet()}}
-	return &client{rig.Dial(t, kind, addr, rig.ClientConfig{Pool: pool, Dialer: cfg}), path.String()}
+	return &client{Client: rig.Dial(t, kind, addr, rig.ClientConfig{Pool: pool, Dialer: cfg}), path: path.String()}
 }
 
 // source is a payload at an odd address of GPU memory.
@@ -150,6 +151,7 @@ func (c *client) wrong(p rig.Payload, o order, reply string, back conn.Path) err
 	if err := json.Unmarshal([]byte(reply), &saw); err != nil {
 		return err
 	}
+	c.begun = saw.Begun
 	if len(saw.Sums) != 1 || saw.Sums[0] != rig.Sum(o.apply(p)) {
 		return fmt.Errorf("%d bytes: the service saw other bytes", p.Size)
 	}

@@ -77,27 +77,38 @@ func emulatedFill(s *gpubuf.Slice, value byte) *work {
 	}}
 }
 
-// increase adds value to each byte of s by a kernel that starts at once, on a
-// stream of its own.
-func increase(s *gpubuf.Slice, value byte) error {
-	d, ok := s.Device().(*cuda.Device)
+// increaser adds to bytes of a device by a kernel, which is loaded already.
+type increaser struct {
+	run   func(s *gpubuf.Slice, value byte) error
+	close func() error
+}
+
+func newIncreaser(dev gpubuf.Device) (*increaser, error) {
+	d, ok := dev.(*cuda.Device)
 	if !ok {
-		bytes := make([]byte, s.Len())
-		err := s.CopyOut(bytes, 0)
-		for i := range bytes {
-			bytes[i] += value
-		}
-		return errors.Join(err, s.CopyIn(0, bytes))
+		return &increaser{run: increaseEmulated, close: func() error { return nil }}, nil
 	}
 	module, err := d.LoadModule(cudatest.Kernels)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	k, err := module.Kernel("increase")
-	if err == nil {
-		err = k.Run(wide, uint64(s.Ptr()), uint64(s.Len()), uint64(value))
+	if err != nil {
+		return nil, errors.Join(err, module.Close())
 	}
-	return errors.Join(err, module.Close())
+	run := func(s *gpubuf.Slice, value byte) error {
+		return k.Run(wide, uint64(s.Ptr()), uint64(s.Len()), uint64(value))
+	}
+	return &increaser{run: run, close: module.Close}, nil
+}
+
+func increaseEmulated(s *gpubuf.Slice, value byte) error {
+	bytes := make([]byte, s.Len())
+	err := s.CopyOut(bytes, 0)
+	for i := range bytes {
+		bytes[i] += value
+	}
+	return errors.Join(err, s.CopyIn(0, bytes))
 }
 
 func isDone(e gpubuf.Event) bool {

@@ -40,6 +40,25 @@ func TestConsumer(t *testing.T) {
 	})
 }
 
+// TestConsumerAhead is TestConsumer for what began to land before its call asked.
+func TestConsumerAhead(t *testing.T) {
+	onEach(t, func(t *testing.T, k kind) {
+		onPaths(t, k, func(t *testing.T, c *client) {
+			const calls = 12
+			o := order{Pool: true, Increase: 3}
+			for i := range calls {
+				require.NoError(t, c.call(rig.Context(t), rig.Payload{Size: 70_001 + int64(i%3)<<22, Seed: uint64(i)}, o))
+			}
+			require.NoError(t, c.chat(rig.Context(t), rig.Series(9, 90_001, 3<<20, 70_001), o))
+			if c.path == conn.PathIPC.String() && k != emulated {
+				require.GreaterOrEqual(t, c.begun, uint64(calls/2))
+			} else {
+				require.Zero(t, c.begun)
+			}
+		})
+	})
+}
+
 // TestProducer: what a kernel is still writing leaves once its event is done.
 func TestProducer(t *testing.T) {
 	onEach(t, func(t *testing.T, k kind) {

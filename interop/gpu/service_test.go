@@ -16,17 +16,20 @@ import (
 	"github.com/gdrpc/gdrpc/listener"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 )
 
 // order is what a message asks of the service, in its text.
 type order struct {
 	Increase byte `json:",omitempty"` // add to each byte that landed, by a kernel
+	Pool     bool `json:",omitempty"` // land in the pool first
 	Drop     bool `json:",omitempty"` // land in the pool, and send nothing back
 }
 
 // seen is what the service saw of a message, in the reply's text.
 type seen struct {
 	Sums, Paths []string
+	Begun       uint64 // landings of the connection that began ahead
 }
 
 // service lands what comes at odd addresses, does what is ordered, and sends it
@@ -86,7 +89,7 @@ func (s *service) serve(ctx context.Context, text string, in gdrpc.Attachments) 
 		return s.drop(ctx, in)
 	}
 	var all []*frame
-	var saw seen
+	saw := seen{Begun: begun(ctx)}
 	for _, a := range in {
 		f, err := s.take(ctx, a, o, &saw)
 		if err != nil {
@@ -105,11 +108,7 @@ func (s *service) take(ctx context.Context, a *gdrpc.Attachment, o order, saw *s
 	if err != nil {
 		return nil, err
 	}
-	err = a.LandInto(ctx, f.inner)
-	if err == nil && o.Increase > 0 {
-		err = increase(f.inner, o.Increase)
-	}
-	if err == nil {
+	if err = land(ctx, a, o, f.inner); err == nil {
 		err = f.check()
 	}
 	if err == nil {
@@ -124,12 +123,44 @@ func (s *service) take(ctx context.Context, a *gdrpc.Attachment, o order, saw *s
 	return f, nil
 }
 
+// land lands an attachment in dst, by way of the pool if that is ordered. A kernel
+// uses it where it landed, as soon as it has.
+func land(ctx context.Context, a *gdrpc.Attachment, o order, dst *gpubuf.Slice) (err error) {
+	k, err := newIncreaser(dst.Device())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+	landed := dst
+	if o.Pool {
+		landed, err = a.Slice(ctx)
+	} else {
+		err = a.LandInto(ctx, dst)
+	}
+	if err == nil && o.Increase > 0 {
+		err = k.run(landed, o.Increase)
+	}
+	if err == nil && o.Pool {
+		err = landed.CopyTo(dst)
+	}
+	return err
+}
+
 func (s *service) drop(ctx context.Context, in gdrpc.Attachments) (string, []*frame, error) {
 	landed, err := in.LandAll(ctx)
 	if err == nil && s.landed != nil {
 		err = s.landed(in, landed)
 	}
 	return "{}", nil, err
+}
+
+// begun is what Conn.Stats says of the connection of a call.
+func begun(ctx context.Context) uint64 {
+	p, _ := peer.FromContext(ctx)
+	if at, ok := p.LocalAddr.(*conn.Addr); ok {
+		return at.Conn().Stats().Begun
+	}
+	return 0
 }
 
 func inners(frames []*frame) (all []*gpubuf.Slice) {

@@ -50,6 +50,13 @@ int cuStreamSynchronize(struct stream *s) {
 	RETURN(code ? code : blocking(s, NULL, 0));
 }
 
+int cuStreamQuery(struct stream *s) {
+	BEGIN(in_context)
+	s = stream_of(s);
+	code = own(s);
+	RETURN(code ? code : run(s, NULL, 0));
+}
+
 int cuEventCreate(struct event **e, unsigned flags) {
 	BEGIN(in_context)
 	if (!(flags & 2))

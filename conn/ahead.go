@@ -1,0 +1,104 @@
+package conn
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+)
+
+// Ahead hears of messages when their bytes have come, before whoever reads the
+// stream takes them apart. It can begin landings then (Conn.LandAhead).
+type Ahead interface {
+	// Message is called, by the goroutine that reads, with what has come of the
+	// payload of an HTTP/2 DATA frame, which may be the beginning of a gRPC
+	// message. It must not block, nor keep b.
+	Message(b []byte)
+	// Ended is called once, on another goroutine, when the Conn has ended.
+	// Landings that have begun, and that nobody will wait for, keep it from
+	// being taken apart.
+	Ended()
+}
+
+// SetAhead makes a the Conn's Ahead, unless it has one, and returns the one that it
+// has.
+func (c *Conn) SetAhead(a Ahead) Ahead {
+	if !c.ahead.hears.CompareAndSwap(nil, &a) {
+		return *c.ahead.hears.Load()
+	}
+	if c.ending.closed.get() != nil {
+		c.ahead.end()
+	}
+	return a
+}
+
+// Ahead returns the Conn's Ahead; nil if it has none.
+func (c *Conn) Ahead() Ahead {
+	if a := c.ahead.hears.Load(); a != nil {
+		return *a
+	}
+	return nil
+}
+
+// aheads is what a Conn has of an Ahead.
+type aheads struct {
+	hears atomic.Pointer[Ahead]
+	ended sync.Once
+
+	mu     sync.Mutex // held while bytes are looked at; only who reads takes it
+	frames dataFrames // guarded by mu
+}
+
+// read takes the next bytes of the stream.
+func (s *aheads) read(b []byte) {
+	var found func([]byte)
+	if a := s.hears.Load(); a != nil {
+		found = (*a).Message
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frames.walk(b, found)
+}
+
+// end tells the Ahead that the Conn has ended.
+func (s *aheads) end() {
+	if a := s.hears.Load(); a != nil {
+		s.ended.Do((*a).Ended)
+	}
+}
+
+// HTTP/2 frames (RFC 9113, sections 4.1 and 6.1).
+const (
+	h2Header = 9 // length (3 bytes), type, flags, stream
+	h2Data   = 0
+	h2Padded = 8 // flag of a DATA frame
+)
+
+// dataFrames finds the DATA frames in a stream of HTTP/2 frames. It reads their
+// headers alone, and passes over the rest.
+type dataFrames struct {
+	skip int // bytes before the next header
+	head [h2Header]byte
+	have int // bytes of head
+}
+
+// walk calls found, if it is not nil, with what is in b of the payload of each DATA
+// frame whose payload begins there.
+func (f *dataFrames) walk(b []byte, found func(payload []byte)) {
+	for len(b) > 0 {
+		if f.skip > 0 {
+			n := min(f.skip, len(b))
+			f.skip, b = f.skip-n, b[n:]
+			continue
+		}
+		n := copy(f.head[f.have:], b)
+		f.have, b = f.have+n, b[n:]
+		if f.have < h2Header {
+			return
+		}
+		f.have, f.skip = 0, int(binary.BigEndian.Uint32(f.head[:])>>8)
+		payload := b[:min(f.skip, len(b))]
+		if found != nil && len(payload) > 0 && f.head[3] == h2Data && f.head[4]&h2Padded == 0 {
+			found(payload)
+		}
+	}
+}
