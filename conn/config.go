@@ -112,9 +112,11 @@ type Config struct {
 	LandingTimeout time.Duration
 
 	// PollTime bounds how long a Read on queue pairs of a NIC polls before it
-	// waits for an event, whose wake-up takes longer. It polls only
+	// waits for an event, whose wake-up takes longer: while it awaits an answer to
+	// what was written; else for a tenth of that. It polls only
 	// while messages have lately come within that time, so an idle connection
-	// costs nothing. Default 50 us; negative: never.
+	// costs nothing. Default: twenty times what it takes to wake a goroutine by a
+	// descriptor, as measured on this machine, from 50 us to 2 ms; negative: never.
 	PollTime time.Duration
 
 	// DrainTimeout bounds the wait for outstanding work requests of a
@@ -144,7 +146,6 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.RegCacheEntries, 256)
 	setDefault(&c.MaxOffers, 65536)
 	setDefault(&c.LandingTimeout, 30*time.Second)
-	setDefault(&c.PollTime, 50*time.Microsecond)
 	setDefault(&c.DrainTimeout, 5*time.Second)
 	if c.MaxPath != PathNone && c.MaxPath < PathIPC || c.Require > PathIPC {
 		c.NoIPC = true

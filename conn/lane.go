@@ -160,7 +160,7 @@ func (d *Domain) makeLane(n *nic, r *route.Route, kind LaneKind) (*Lane, error) 
 		drained: make(chan struct{}, 1), dead: make(chan struct{}), closed: make(chan struct{}),
 	}
 	if r != nil && kind == LaneStream {
-		l.waits = newWaits(d.cfg.PollTime)
+		l.waits = newWaits(d.pollTime(n))
 	}
 	if err := l.open(); err != nil {
 		l.Close()

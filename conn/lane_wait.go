@@ -23,13 +23,16 @@ type waits struct {
 	changes atomic.Uint64 // counts what may be what somebody waits for
 	sends   atomic.Int32  // how many wait for sends
 	wake    func()        // has everybody look again; not written after the lane is handed on
-	spin    spinner       // guarded by turn
+	asked   atomic.Int32  // how many of the next messages may be answers to what was sent
+
+	// How long who waits polls, for answers and for what comes unasked.
+	answers, others spinner // guarded by turn
 }
 
 // newWaits has nobody to wake: a lane that closes before a Conn has it is waited
 // for by Close alone.
 func newWaits(pollTime time.Duration) *waits {
-	return &waits{wake: func() {}, spin: spinner{most: pollTime}}
+	return &waits{wake: func() {}, answers: spinner{most: pollTime}, others: spinner{most: pollTime / pollUnasked}}
 }
 
 // kick has whoever waits look again.
@@ -37,6 +40,24 @@ func (l *Lane) kick() {
 	if l.waits != nil {
 		l.waits.changes.Add(1)
 		l.channel.Interrupt()
+	}
+}
+
+// answers is how many messages may come before the one that answers what was sent:
+// HTTP/2 has PINGs and settings of its own.
+const answers = 4
+
+// ask notes that something is sent which may have an answer, and answered that
+// something has come.
+func (l *Lane) ask() {
+	if l.waits != nil {
+		l.waits.asked.Store(answers)
+	}
+}
+
+func (l *Lane) answered() {
+	if l.waits != nil {
+		l.waits.asked.Add(-1)
 	}
 }
 
@@ -108,10 +129,15 @@ func (l *Lane) wait(ch <-chan struct{}, by *deadline, sends bool, seen uint64) {
 // caller holds turn.
 func (l *Lane) waitEvent(by *deadline, seen uint64) {
 	w := l.waits
-	start := w.spin.begin()
-	for n := 0; w.spin.polls(start, n); n++ {
+	spin := &w.others
+	if w.asked.Load() > 0 {
+		spin = &w.answers
+	}
+	start := spin.begin()
+	for n := 0; spin.polls(start, n); n++ {
 		l.pollOnce()
 		if w.changes.Load() != seen {
+			spin.found(start)
 			return
 		}
 		runtime.Gosched()
@@ -123,7 +149,7 @@ func (l *Lane) waitEvent(by *deadline, seen uint64) {
 		}
 		l.pollOnce()
 	}
-	w.spin.learn(start)
+	spin.learn(start)
 }
 
 // rearm arms the queue and reports whether nothing has come since.
@@ -200,51 +226,4 @@ func (l *Lane) isDead() bool {
 	l.poller.run.Lock()
 	defer l.poller.run.Unlock()
 	return l.poller.dead
-}
-
-// spinner decides how long a lane is polled before it is armed: as long as that
-// has lately been long enough.
-type spinner struct {
-	most  time.Duration // never longer
-	now   time.Duration
-	waits uint8 // counted modulo 256
-}
-
-// spinSample is how many waits without polling go by for one that is timed.
-const spinSample = 16
-
-// begin returns the time, or none for a wait that is not timed.
-func (s *spinner) begin() time.Time {
-	if s.waits++; s.most <= 0 || s.now == 0 && s.waits%spinSample != 0 {
-		return time.Time{}
-	}
-	return time.Now()
-}
-
-// spinLeast is the first that is tried again after none.
-const spinLeast = 2 * time.Microsecond
-
-// spinPoll is less than a poll takes, so that a clock that stands still does not
-// make a wait endless.
-const spinPoll = 100 * time.Nanosecond
-
-// polls reports whether to poll on, after n polls in a wait that began at start.
-func (s *spinner) polls(start time.Time, n int) bool {
-	return time.Duration(n)*spinPoll < s.now && time.Since(start) < s.now
-}
-
-// learn takes in a wait, begun at start, which polling did not end.
-func (s *spinner) learn(start time.Time) {
-	if start.IsZero() {
-		return
-	}
-	took := time.Since(start)
-	switch {
-	case took > s.most:
-		if s.now /= 2; s.now < spinLeast {
-			s.now = 0
-		}
-	default:
-		s.now = min(max(2*s.now, 2*took, spinLeast), s.most)
-	}
 }

@@ -202,34 +202,3 @@ func TestCloseWriteOverTCP(t *testing.T) {
 	_, err := server.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }
-
-// TestSpinner: polling before arming is tried after short waits, for as long as
-// they take, within the bound, and given up after long ones.
-func TestSpinner(t *testing.T) {
-	const most = 50 * time.Millisecond // long beside what a busy machine adds
-	s := spinner{most: most}
-	require.Zero(t, s.now)
-	past := func(d time.Duration) time.Time { return time.Now().Add(-d) }
-	s.learn(past(10 * time.Millisecond))
-	require.GreaterOrEqual(t, s.now, 20*time.Millisecond)
-	require.True(t, s.polls(time.Now(), 0))
-	require.False(t, s.polls(past(most), 0))
-	require.False(t, s.polls(time.Now(), int(most/spinPoll)), "a clock that stands still")
-	s.learn(past(40 * time.Millisecond))
-	require.Equal(t, most, s.now)
-	for range 30 {
-		s.learn(past(2 * most))
-	}
-	require.Zero(t, s.now)
-	timed := 0
-	for range 10 * spinSample {
-		if start := s.begin(); !start.IsZero() {
-			timed++
-		}
-	}
-	require.Equal(t, 10, timed, "of waits that do not poll, few read the clock")
-	never := spinner{most: -1}
-	for range 2 * spinSample {
-		require.Zero(t, never.begin())
-	}
-}

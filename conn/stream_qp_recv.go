@@ -95,6 +95,7 @@ func (s *qpStream) receive(i int, n, imm uint32) error {
 	case s.closed || s.eof:
 		s.repost(i, true)
 	default:
+		s.l.answered()
 		s.arrived = append(s.arrived, message{block: i, data: s.l.recvBlock(i)[:n]})
 		wake(s.readable)
 	}

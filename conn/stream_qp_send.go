@@ -86,6 +86,7 @@ func (s *qpStream) sendData(batch []int, i, n int) error {
 	if i == len(batch)-1 {
 		flags = sendLoud
 	}
+	s.l.ask()
 	err := s.l.postSendBlock(block, n, ibverbs.WRSendWithImm, s.takeOwed(), flags)
 	if err != nil {
 		s.free = append(s.free, batch[i:]...)

@@ -1,5 +1,7 @@
 package ibverbs
 
+import "time"
+
 // Device is one RDMA device of a provider (struct ibv_device).
 type Device interface {
 	// Name is the device's name, such as "mlx5_0" or "soft0".
@@ -8,6 +10,15 @@ type Device interface {
 	Provider() string
 	// Open opens the device (ibv_open_device(3)).
 	Open() (Context, error)
+}
+
+// EventTimer is a Device that knows what its events cost.
+type EventTimer interface {
+	Device
+	// EventTime is how long it takes to wake a goroutine that waits for an event,
+	// beside what the device itself does. The first call measures it, in some
+	// milliseconds; 0: it could not.
+	EventTime() time.Duration
 }
 
 // Context is an open device (struct ibv_context).
