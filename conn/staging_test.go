@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,12 +333,14 @@ func TestStagedQuota(t *testing.T) {
 	for range lanes * stagedBlocks {
 		<-dev.started
 	}
-	server.recv.mu.Lock()
-	for _, r := range server.recv.rails {
-		require.Equal(t, stagedBlocks, r.stager.held)
-		require.Len(t, r.copies.queue, stagedBlocks)
+	full := func() bool { // a copy has started a moment before it is queued
+		server.recv.mu.Lock()
+		defer server.recv.mu.Unlock()
+		return !slices.ContainsFunc(server.recv.rails, func(r *rail) bool {
+			return r.stager.held != stagedBlocks || len(r.copies.queue) != stagedBlocks
+		})
 	}
-	server.recv.mu.Unlock()
+	require.Eventually(t, full, patience, tick)
 	require.Empty(t, dev.started)
 	close(dev.gate)
 	require.NoError(t, l.Wait(soon(t)))
