@@ -81,7 +81,6 @@ func (p *Pool) adopt(w *waiter, pl *plan, g growth, r *Region) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reserved += r.Size()
-	p.coming[r.share] -= g.slack()
 	p.charged[r.share] += r.Size() - g.size // the device may have had less
 	p.starved = false
 	p.regions[r.share] = append(p.regions[r.share], r)
@@ -102,7 +101,6 @@ func (p *Pool) undo(w *waiter, pl *plan, err error) (queued bool) {
 	p.slices.Add(-int64(len(w.sizes)))
 	for _, g := range pl.grow {
 		p.charged[pl.share] -= g.size
-		p.coming[pl.share] -= g.slack()
 	}
 	w.plan, w.probe, w.cause = nil, false, nil
 	if !errors.Is(err, ErrOutOfMemory) {
