@@ -24,21 +24,42 @@ type ahead struct {
 	spare int                    // messages that may begin; guarded by mu
 	debt  int                    // what the last wrong guess cost of them; guarded by mu
 	begun map[conn.Token]*landed // guarded by mu
+	keep  time.Duration          // aheadKeep
+	stall time.Duration          // aheadStall
 	timer *time.Timer            // drops what nobody asks for; nil while nothing has begun; guarded by mu
 	ended bool                   // guarded by mu
 }
 
 // landed is where an attachment lands ahead of its RPC.
 type landed struct {
+	desc    descriptor
 	slice   *gpubuf.Slice
 	landing *conn.Landing // nil if it has not begun, as others of its message have
-	old     bool          // was there in the timer's last round
+	guess   *guess        // of its message
+}
+
+// guess is that a message will be landed.
+type guess struct {
+	old   bool // was there in the timer's last round; guarded by ahead.mu
+	wrong bool // has been paid for; guarded by ahead.mu
+}
+
+// is reports whether an attachment is what has landed: the peer chooses tokens.
+func (l *landed) is(d *descriptor) bool {
+	return l != nil && !d.inline && l.desc.token == d.token && l.desc.size == d.size && l.desc.place == d.place
 }
 
 const (
 	aheadSpare   = 16   // most messages that may begin
 	aheadDebt    = 8    // that a first wrong guess costs; each further one twice as many
 	aheadMaxDebt = 1024 // at most
+	// aheadShare is the part of its limit that a pool must have free beside what
+	// begins: guesses take no memory that RPCs are about to run out of.
+	aheadShare = 2
+)
+
+// Changed by tests, before there is an endpoint.
+var (
 	// aheadKeep is how long a landing waits for its RPC, or twice as long.
 	// RPCs that take longer gain nothing by an early copy.
 	aheadKeep = 100 * time.Millisecond
@@ -62,7 +83,7 @@ func (ep *endpoint) aheadOf(c *conn.Conn) *ahead {
 func (ep *endpoint) confirm(c *conn.Conn) {
 	a := ep.aheadOf(c)
 	if a == nil {
-		if a, _ = c.SetAhead(&ahead{ep: ep, c: c}).(*ahead); a == nil || a.ep != ep {
+		if a, _ = c.SetAhead(&ahead{ep: ep, c: c, keep: aheadKeep, stall: aheadStall}).(*ahead); a == nil || a.ep != ep {
 			return
 		}
 	}
@@ -71,8 +92,12 @@ func (ep *endpoint) confirm(c *conn.Conn) {
 	a.spare = min(a.spare+2, aheadSpare)
 }
 
-// wrong notes a wrong guess. mu is held.
-func (a *ahead) wrong() {
+// wrong notes a wrong guess, once. mu is held.
+func (a *ahead) wrong(g *guess) {
+	if g.wrong {
+		return
+	}
+	g.wrong = true
 	a.debt = min(max(2*a.debt, aheadDebt), aheadMaxDebt)
 	a.spare = -a.debt
 }
@@ -122,6 +147,13 @@ func (a *ahead) reserve(list []descriptor) []*gpubuf.Slice {
 	if err != nil {
 		return nil
 	}
+	st, most := pool.Stats(), int64(0)
+	for i := range list {
+		most += min(list[i].size, st.Limit)
+	}
+	if st.Used+most > st.Limit/aheadShare {
+		return nil
+	}
 	slices := make([]*gpubuf.Slice, 0, len(list))
 	for i := range list {
 		s := pool.TryAlloc(list[i].size)
@@ -143,17 +175,17 @@ func (a *ahead) start(list []descriptor, slices []*gpubuf.Slice) {
 		return
 	}
 	began := time.Now()
-	all, any := make([]landed, len(list)), false
+	all, any, g := make([]landed, len(list)), false, new(guess)
 	for i, d := range list {
-		all[i] = landed{slice: slices[i], landing: a.c.LandAhead(d.token, d.flags, d.place, slices[i])}
+		all[i] = landed{desc: d, slice: slices[i], guess: g, landing: a.c.LandAhead(d.token, d.flags, d.place, slices[i])}
 		any = any || all[i].landing != nil
 	}
 	if !any { // the device has too much to do, say
 		freeSlices(slices)
 		return
 	}
-	if a.spare--; time.Since(began) > aheadStall {
-		a.wrong()
+	if a.spare--; time.Since(began) > a.stall {
+		a.wrong(g)
 	}
 	if a.begun == nil {
 		a.begun = make(map[conn.Token]*landed)
@@ -162,7 +194,7 @@ func (a *ahead) start(list []descriptor, slices []*gpubuf.Slice) {
 		a.begun[d.token] = &all[i]
 	}
 	if a.timer == nil {
-		a.timer = time.AfterFunc(aheadKeep, a.sweep)
+		a.timer = time.AfterFunc(a.keep, a.sweep)
 	}
 }
 
@@ -181,34 +213,48 @@ func (a *ahead) knows(list []descriptor) bool {
 	return false
 }
 
-// take returns an offer's landing that has begun, which is the caller's from now on;
-// nil if there is none.
-func (a *ahead) take(token conn.Token) *landed {
+// take returns where each of list lands already, which is the caller's from now on;
+// nil unless all of them do, and the others are given up.
+func (a *ahead) take(list Attachments) []*landed {
 	if a == nil {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := a.begun[token]
-	if l != nil {
-		delete(a.begun, token)
-		a.debt = 0
+	all := make([]*landed, 0, len(list))
+	for _, at := range list {
+		if l := a.begun[at.desc.token]; l.is(&at.desc) {
+			all = append(all, l)
+			delete(a.begun, l.desc.token) // a message may name it twice
+		}
 	}
-	return l
+	if len(all) < len(list) {
+		for _, l := range all {
+			a.giveUp(l)
+		}
+		return nil
+	}
+	a.debt = 0
+	return all
 }
 
-// drop gives an offer's landing up, which nobody will ask for.
-func (a *ahead) drop(token conn.Token) {
+// drop gives up where an attachment lands, which nobody will ask for.
+func (a *ahead) drop(at *Attachment) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l := a.begun[token]; l != nil {
-		delete(a.begun, token)
-		a.wrong()
-		l.drop()
+	if l := a.begun[at.desc.token]; l.is(&at.desc) {
+		a.giveUp(l)
 	}
+}
+
+// giveUp ends one of begun. mu is held.
+func (a *ahead) giveUp(l *landed) {
+	delete(a.begun, l.desc.token)
+	a.wrong(l.guess)
+	l.drop()
 }
 
 // drop gives the landing up, and the memory once nothing writes to it.
@@ -223,19 +269,19 @@ func (l *landed) drop() {
 func (a *ahead) sweep() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for token, l := range a.begun {
-		if l.old {
-			delete(a.begun, token)
-			a.wrong()
-			l.drop()
+	for _, l := range a.begun {
+		if l.guess.old {
+			a.giveUp(l)
 		}
-		l.old = true
+	}
+	for _, l := range a.begun {
+		l.guess.old = true
 	}
 	if len(a.begun) == 0 || a.ended {
 		a.timer = nil
 		return
 	}
-	a.timer.Reset(aheadKeep)
+	a.timer.Reset(a.keep)
 }
 
 // Ended implements conn.Ahead.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
@@ -57,11 +58,12 @@ func newSharedLink(t testing.TB) *sharedLink {
 }
 
 // connectGPUs makes a gpuSetup whose handler has not been called yet.
-func connectGPUs(t testing.TB, limit int64) *gpuSetup {
+func connectGPUs(t testing.TB, keep time.Duration) *gpuSetup {
 	t.Helper()
+	aheadKeep, aheadStall = keep, patience // machines that are busy stall too
 	s := &gpuSetup{gpus: gpubuftest.NewGPUs(t)}
 	pool := func() *gpubuf.Pool {
-		p, err := gpubuf.NewPool(gpubuf.Config{Device: s.gpus.Device(), Limit: limit})
+		p, err := gpubuf.NewPool(gpubuf.Config{Device: s.gpus.Device()})
 		require.NoError(t, err)
 		t.Cleanup(func() { until(t, func() bool { return p.Close() == nil }) })
 		return p
@@ -112,7 +114,7 @@ func (s *gpuSetup) warm(t testing.TB) {
 // messages come, on both sides, all of a message's attachments, and it shows in
 // nothing but Stats.
 func TestAhead(t *testing.T) {
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, patience)
 	s.warm(t)
 	server, before := s.server.Load(), s.server.Load().Stats()
 	_, _, started := s.gpus.Counts()
@@ -133,7 +135,7 @@ func TestAhead(t *testing.T) {
 // TestAheadLeavesAlone: messages with attachments that cannot begin, or not without
 // waiting, land as ever.
 func TestAheadLeavesAlone(t *testing.T) {
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, patience)
 	s.warm(t)
 	before := s.server.Load().Stats()
 	t.Run("inline", func(t *testing.T) {
@@ -182,7 +184,7 @@ func TestAheadInVain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := connectGPUs(t, 0)
+			s := connectGPUs(t, patience)
 			s.warm(t)
 			server := s.server.Load()
 			before := server.Stats().Begun
@@ -215,7 +217,7 @@ func gpuOf(ctx context.Context) gpubuf.Device { return ctx.Value(gpuKey{}).(gpub
 // TestAheadSlow: a handler that asks long after its message came finds nothing of
 // what had begun, and lands as ever.
 func TestAheadSlow(t *testing.T) {
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, time.Second)
 	s.warm(t)
 	server := s.server.Load()
 	s.impl.handle = func(ctx context.Context) error {
@@ -229,7 +231,7 @@ func TestAheadSlow(t *testing.T) {
 // TestAheadWithdrawn has a copy begin and its call cancelled before it is done: the
 // handler fails, and the memory is free once nothing writes to it.
 func TestAheadWithdrawn(t *testing.T) {
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, patience)
 	s.warm(t)
 	gate, begun := make(chan struct{}), make(chan struct{}, 1)
 	s.gpus.OnCopy = func() {
@@ -263,7 +265,7 @@ func TestAheadWithdrawn(t *testing.T) {
 // TestAheadClosed has a Conn end while a copy is under way that nobody has asked
 // for: it is given up, and the Conn is taken apart once it is done.
 func TestAheadClosed(t *testing.T) {
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, patience)
 	s.warm(t)
 	gate, begun := make(chan struct{}), make(chan struct{}, 1)
 	s.gpus.OnCopy = func() {
@@ -296,7 +298,7 @@ func TestAheadClosed(t *testing.T) {
 
 // TestAheadStream: messages of streams begin ahead too.
 func TestAheadStream(t *testing.T) {
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, patience)
 	s.warm(t)
 	before := s.server.Load().Stats().Begun
 	chat, err := s.setup.client.Chat(testContext(t))
@@ -322,7 +324,7 @@ func TestAheadStream(t *testing.T) {
 // TestAheadHostile: bytes that look like offers and are none, or bad ones, begin
 // nothing, hold nothing and break nothing.
 func TestAheadHostile(t *testing.T) {
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, time.Second)
 	s.warm(t)
 	server := s.server.Load()
 	a := server.Ahead().(*ahead)
@@ -375,7 +377,7 @@ func TestAheadHostile(t *testing.T) {
 // nothing begins in vain, and no memory is held beyond what they use.
 func TestAheadMany(t *testing.T) {
 	const workers, landings, most = 8, 200, 1 << 20
-	s := connectGPUs(t, 0)
+	s := connectGPUs(t, patience)
 	s.warm(t)
 	server := s.server.Load()
 	source := newSlice(t, s.clientPool, 2*most, 1)
@@ -429,4 +431,35 @@ func bounced(chat chatClient, s *gpubuf.Slice) error {
 	_, err = as.LandAll(chat.Context())
 	as.Free()
 	return err
+}
+
+// TestAheadOther: what has begun is for an attachment of the same size and place
+// alone, and for one; the peer chooses the tokens.
+func TestAheadOther(t *testing.T) {
+	s := connectGPUs(t, patience)
+	s.warm(t)
+	a := s.server.Load().Ahead().(*ahead)
+	src := newSlice(t, s.clientPool, 300_000, 1)
+	defer src.Free()
+	o, err := conn.NewOffer(src)
+	require.NoError(t, err)
+	require.NoError(t, s.client.AddOffer(o))
+	good := descriptor{size: src.Len(), token: o.Token(), flags: o.Flags(), place: s.client.Place(o)}
+	a.Message(appendOfferHeader(make([]byte, 5), []descriptor{good}))
+	attachment := func(d descriptor) *Attachment { return &Attachment{desc: d} }
+	large, inline, moved := good, good, good
+	large.size++
+	inline.inline = true
+	moved.place.Offset++
+	for _, d := range []descriptor{large, inline, moved} {
+		require.Nil(t, a.take(Attachments{attachment(d)}))
+		a.drop(attachment(d))
+	}
+	require.Zero(t, s.server.Load().Stats().InVain)
+	require.Nil(t, a.take(Attachments{attachment(good), attachment(good)}))
+	require.EqualValues(t, 1, s.server.Load().Stats().InVain)
+	require.Equal(t, -aheadDebt, a.spare)
+	until(t, func() bool { return s.serverPool.Stats().Slices == 0 })
+	o.Withdraw()
+	<-o.Drained()
 }

@@ -170,7 +170,7 @@ func (a *Attachment) free(e gpubuf.Event) {
 	unclaimed := a.desc.flags&conn.OfferPushed != 0
 	a.in.mu.Unlock()
 	if slice == nil {
-		a.in.ahead.drop(a.desc.token)
+		a.in.ahead.drop(a)
 	}
 	if unclaimed && a.in.conn != nil {
 		a.in.conn.Forget(a.desc.token)

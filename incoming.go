@@ -198,38 +198,27 @@ func (in *incoming) confirm(moves []move) {
 // startAll begins to move each of list into a slice of the pool: the one where it
 // lands already, ahead of the RPC, or a new one.
 func (in *incoming) startAll(ctx context.Context, list Attachments, moves []move) error {
-	slices := make([]*gpubuf.Slice, len(list))
-	var rest Attachments
-	for i, a := range list {
-		if l := in.ahead.take(a.desc.token); l != nil {
-			slices[i], moves[i] = l.slice, move{a: a, dst: l.slice, landing: l.landing}
-		} else {
-			rest = append(rest, a)
+	if all := in.ahead.take(list); all != nil {
+		in.memory.add(len(all))
+		for i, l := range all {
+			if moves[i] = (move{a: list[i], dst: l.slice, landing: l.landing}); l.landing == nil {
+				moves[i] = in.start(ctx, list[i], l.slice)
+			}
 		}
+		return nil
 	}
-	in.memory.add(len(list) - len(rest))
-	reserved, err := in.reserve(ctx, rest)
+	slices, err := in.reserve(ctx, list)
+	if err != nil {
+		return err
+	}
 	for i, a := range list {
-		switch {
-		case err != nil && slices[i] != nil:
-			(&landed{slice: slices[i], landing: moves[i].landing}).drop()
-			in.memory.add(-1)
-		case err != nil || moves[i].landing != nil:
-		case slices[i] == nil:
-			slices[i], reserved = reserved[0], reserved[1:]
-			fallthrough
-		default:
-			moves[i] = in.start(ctx, a, slices[i])
-		}
+		moves[i] = in.start(ctx, a, slices[i])
 	}
-	return err
+	return nil
 }
 
 // reserve allocates a slice for each of list.
 func (in *incoming) reserve(ctx context.Context, list Attachments) ([]*gpubuf.Slice, error) {
-	if len(list) == 0 {
-		return nil, nil
-	}
 	pool, err := in.ep.landingPool()
 	if err != nil {
 		return nil, errorf(codeOf(err), "no pool to land in: %w", err)

@@ -29,7 +29,7 @@ type move struct {
 // caller calls wait, and keeps dst until then.
 func (in *incoming) start(ctx context.Context, a *Attachment, dst *gpubuf.Slice) move {
 	m := move{a: a, dst: dst}
-	in.ahead.drop(a.desc.token)
+	in.ahead.drop(a)
 	if m.err = ctx.Err(); m.err != nil {
 		return m
 	}

@@ -297,9 +297,12 @@ func (k *ipcLink) stands(p Place) bool {
 	return b.Holds(int(p.Slot), p.Generation)
 }
 
-// openedBy returns the import's memory if open has returned it before.
+// openedBy returns the import's memory if open has returned it before, and is not at
+// it now.
 func (im *ipcImport) openedBy(dev gpubuf.Opener) gpubuf.Memory {
-	im.mu.Lock()
+	if !im.mu.TryLock() {
+		return nil
+	}
 	defer im.mu.Unlock()
 	return im.opened[dev]
 }

@@ -112,7 +112,7 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 
 // abandon ends a landing that no lane knows of.
 func (l *Landing) abandon(err error) {
-	l.err = err
+	l.err, l.ended = err, true
 	close(l.done)
 	l.finishConsumed()
 }
@@ -161,7 +161,7 @@ func (l *Landing) end(err error) {
 		l.c.stats.landings.Add(1)
 		l.c.stats.byPath[l.path].Add(1)
 		l.c.stats.bytesLanded.Add(uint64(l.size))
-	} else {
+	} else if !errors.Is(err, errDropped) {
 		l.c.stats.landingsFailed.Add(1)
 		if errors.Is(err, ErrChecksum) {
 			l.c.stats.sumsFailed.Add(1)

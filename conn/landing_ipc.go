@@ -103,11 +103,30 @@ func (l *Landing) notRead(ctx context.Context, err error) {
 		l.c.recv.cancel(l, err)
 	default:
 		l.c.stats.noteNotIPC(err)
-		if err := l.prepare(); err != nil {
-			l.c.recv.cancel(l, err)
-			return
+		l.goByLanes()
+	}
+}
+
+// goByLanes has a landing ask for its bytes in the ordinary way. dst is held while
+// that is prepared: the landing may end meanwhile.
+func (l *Landing) goByLanes() {
+	if !l.enter() {
+		return
+	}
+	err := l.prepare()
+	b := l.c.recv
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.open--
+	switch {
+	case l.ended:
+		if l.open == 0 {
+			l.finishConsumed()
 		}
-		l.c.recv.requeue(l)
+	case err != nil:
+		b.stop(l, err)
+	default:
+		b.queue(l)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // errLanes keeps a copy from starting in the background: Copy waits.
-var errLanes = errors.New("as many copies as Config.Lanes are under way; use Copy, which waits for one to end")
+var errLanes = errors.New("half of Config.Lanes copy in the background, or all are busy; use Copy, which waits for one to end")
 
 // innerCopy is a copy inside the GPU that is under way, from StartCopy until Wait.
 // It has a lane meanwhile: the one used last, whose stream starts fastest.
@@ -23,8 +23,9 @@ type innerCopy struct {
 
 var _ gpubuf.Copy = (*innerCopy)(nil)
 
-// StartCopy is Copy in the background. It fails, and copies nothing, while as
-// many copies as Config.Lanes are under way. Other errors:
+// StartCopy is Copy in the background. It fails, and copies nothing, while half of
+// Config.Lanes are taken by such copies, whose Wait may be long in coming, or all are
+// busy: copies that are waited for at once go on. Other errors:
 // gpubuf.ErrDeviceLost, Error.
 func (d *Device) StartCopy(dst, src gpubuf.DevicePtr, n int64) (gpubuf.Copy, error) {
 	const op = "start_copy"
@@ -52,12 +53,18 @@ func (d *Device) StartCopy(dst, src gpubuf.DevicePtr, n int64) (gpubuf.Copy, err
 
 // launchInner has the driver begin, on a lane that is idle.
 func (d *Device) launchInner(op string, dst, src gpubuf.DevicePtr, n int64) (*lane, error) {
+	if d.inner.Add(1) > int32(d.lanes.count/2) {
+		d.inner.Add(-1)
+		return nil, d.spans.error(op, dst, n, errLanes)
+	}
 	l := d.lanes.tryTake()
 	if l == nil {
+		d.inner.Add(-1)
 		return nil, d.spans.error(op, dst, n, errLanes)
 	}
 	if r := d.drv.copyStart(d.ctx, l.stream, dst, src, n); r != 0 {
 		l.giveBack()
+		d.inner.Add(-1)
 		return nil, d.fail(r, copyArgs(dst, n))
 	}
 	return l, nil
@@ -83,6 +90,7 @@ func (c *innerCopy) Wait() error {
 		err = fmt.Errorf("%s: start_copy %#x (%d bytes): %w", d.name, uint64(c.dst), c.n, d.fail(r, ""))
 	}
 	l.giveBack()
+	d.inner.Add(-1)
 	d.spans.end(c.from)
 	d.spans.end(c.to)
 	return err
