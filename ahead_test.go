@@ -238,8 +238,9 @@ func TestAheadWithdrawn(t *testing.T) {
 		begun <- struct{}{}
 		<-gate
 	}
-	handled := make(chan error, 1)
+	entered, handled := make(chan struct{}), make(chan error, 1)
 	s.impl.handle = func(ctx context.Context) error {
+		close(entered) // a call that is cancelled before has no handler
 		_, err := FromIncomingContext(ctx).LandAll(ctx)
 		handled <- err
 		return err
@@ -252,6 +253,7 @@ func TestAheadWithdrawn(t *testing.T) {
 		called <- err
 	}()
 	<-begun
+	<-entered
 	cancel()
 	requireStatus(t, <-called, codes.Canceled)
 	require.NoError(t, src.CopyIn(0, pattern(300_000, 9)), "it is the client's again")
