@@ -119,7 +119,8 @@ func (l *Landing) abandon(err error) {
 
 // Wait returns nil once all bytes are in dst and visible to work launched from
 // then on. If ctx ends first the landing is cancelled and Wait returns ctx's
-// error at once, while hardware may still write to dst: see Consumed.
+// error at once, while hardware may still write to dst: see Consumed. A copy of a GPU
+// that has begun is waited for first.
 func (l *Landing) Wait(ctx context.Context) error {
 	select {
 	case <-l.done:

@@ -16,9 +16,9 @@ type earlyCopy struct {
 var errDropped = errors.New("nobody asked for the landing, which had begun")
 
 // LandAhead is LandFrom for a landing that nobody has asked for yet: it begins to
-// copy memory of a GPU that both processes share. It does not block, and returns
-// nil if something would have to be waited for, or moved in another way. Wait or
-// Drop must follow.
+// copy memory of a GPU that both processes share. It does not block, unless the
+// lanes die meanwhile, and returns nil if something would have to be waited for, or
+// moved in another way. Wait or Drop must follow.
 func (c *Conn) LandAhead(token Token, flags OfferFlags, from Place, dst *gpubuf.Slice) *Landing {
 	dev, ok := dst.Device().(gpubuf.Opener)
 	starter, can := dev.(gpubuf.StartCopier)
