@@ -221,6 +221,9 @@ func (a *ahead) take(list Attachments) []*landed {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if len(a.begun) == 0 {
+		return nil
+	}
 	all := make([]*landed, 0, len(list))
 	for _, at := range list {
 		if l := a.begun[at.desc.token]; l.is(&at.desc) {

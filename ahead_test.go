@@ -153,6 +153,12 @@ func TestAheadLeavesAlone(t *testing.T) {
 		require.Nil(t, s.serverPool.TryAlloc(80<<20))
 		require.NoError(t, s.call(t, 80<<20)) // in a region that is made for it
 	})
+	t.Run("half of the pool used", func(t *testing.T) {
+		large, err := s.serverPool.Alloc(testContext(t), s.serverPool.Stats().Limit/aheadShare)
+		require.NoError(t, err)
+		defer large.Free()
+		require.NoError(t, s.call(t, 300_000))
+	})
 	require.Equal(t, before.Begun, s.server.Load().Stats().Begun)
 	require.NoError(t, s.call(t, 300_000))
 	require.Equal(t, before.Begun+1, s.server.Load().Stats().Begun)
@@ -463,4 +469,19 @@ func TestAheadOther(t *testing.T) {
 	until(t, func() bool { return s.serverPool.Stats().Slices == 0 })
 	o.Withdraw()
 	<-o.Drained()
+}
+
+// TestAheadStall: where beginning keeps the reader for too long, messages are left
+// alone for a while.
+func TestAheadStall(t *testing.T) {
+	s := connectGPUs(t, patience)
+	s.warm(t)
+	server := s.server.Load()
+	a, before := server.Ahead().(*ahead), server.Stats().Begun
+	a.mu.Lock()
+	a.stall = 0
+	a.mu.Unlock()
+	require.NoError(t, s.call(t, 300_000))
+	require.NoError(t, s.call(t, 300_000))
+	require.Equal(t, before+1, server.Stats().Begun)
 }

@@ -20,7 +20,7 @@ type Ahead interface {
 }
 
 // SetAhead makes a the Conn's Ahead, unless it has one, and returns the one that it
-// has.
+// has. On a Conn whose sides share no memory it hears of nothing but the end.
 func (c *Conn) SetAhead(a Ahead) Ahead {
 	if !c.ahead.hears.CompareAndSwap(nil, &a) {
 		return *c.ahead.hears.Load()
@@ -41,6 +41,7 @@ func (c *Conn) Ahead() Ahead {
 
 // aheads is what a Conn has of an Ahead.
 type aheads struct {
+	may   bool // the two sides may share memory, without which nothing lands ahead; not written after New
 	hears atomic.Pointer[Ahead]
 	ended sync.Once
 

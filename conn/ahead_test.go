@@ -59,7 +59,8 @@ func (r *recorder) Ended()           { close(r.ended) }
 // first one stays, and is told of the end once.
 func TestAhead(t *testing.T) {
 	for _, toServer := range []bool{true, false} {
-		from, to := softPair(t)
+		from, to := ipcPair(t, quiet())
+		greet(t, from, to)
 		if !toServer {
 			from, to = to, from
 		}
@@ -87,11 +88,4 @@ func TestAhead(t *testing.T) {
 		from.SetAhead(late)
 		<-late.ended
 	}
-}
-
-func softPair(t *testing.T) (client, server *Conn) {
-	d := newDomain(t, quiet())
-	client, server = newPair(t, d, joinedSetups(t, d, 1))
-	greet(t, client, server)
-	return client, server
 }

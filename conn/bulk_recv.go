@@ -348,12 +348,8 @@ func (b *bulkRecv) consume(r *rail, s *recvSlot, err error) {
 	if s.block != nil {
 		r.stager.put(s.block)
 	}
-	l.open--
-	switch {
-	case l.ended:
-		if l.open == 0 {
-			l.finishConsumed()
-		}
+	switch ended := l.used(); {
+	case ended:
 	case err != nil:
 		b.stop(l, err)
 	default:

@@ -147,7 +147,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	if s.Mode == ModeVerbs {
 		c.bootstrap, c.ending.lost = bootstrap{sock: s.Socket, watched: make(chan struct{})}, s.Lost
 	}
-	if !c.client {
+	if c.ahead.may = s.Invite != nil || s.IPC != nil; !c.client {
 		c.ahead.frames.skip = len(http2Preface)
 	}
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
@@ -383,7 +383,7 @@ func (c *Conn) observeRead(b []byte) {
 	if !c.client && c.preface.observe(b) {
 		c.notHTTP2()
 	}
-	if c.control != nil {
+	if c.ahead.may {
 		c.ahead.read(b)
 	}
 }

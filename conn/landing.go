@@ -179,6 +179,15 @@ func (l *Landing) end(err error) {
 	}
 }
 
+// used ends one use of dst, which open counts, and reports whether the landing has
+// ended. bulkRecv.mu is held.
+func (l *Landing) used() (ended bool) {
+	if l.open--; l.ended && l.open == 0 {
+		l.finishConsumed()
+	}
+	return l.ended
+}
+
 func (l *Landing) finishConsumed() {
 	l.watch(0)
 	if l.dst != nil {

@@ -77,12 +77,8 @@ func (l *Landing) enter() bool {
 func (l *Landing) leave(ctx context.Context, err error) {
 	b := l.c.recv
 	b.mu.Lock()
-	l.open--
-	switch {
-	case l.ended:
-		if l.open == 0 {
-			l.finishConsumed()
-		}
+	switch ended := l.used(); {
+	case ended:
 	case err == nil:
 		l.path, l.landed = PathIPC, l.size
 		b.arrived(l)
@@ -117,12 +113,8 @@ func (l *Landing) goByLanes() {
 	b := l.c.recv
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l.open--
-	switch {
-	case l.ended:
-		if l.open == 0 {
-			l.finishConsumed()
-		}
+	switch ended := l.used(); {
+	case ended:
 	case err != nil:
 		b.stop(l, err)
 	default:

@@ -43,15 +43,15 @@ func (l *Lane) kick() {
 	}
 }
 
-// answers is how many messages may come before the one that answers what was sent:
+// answerWithin is how many messages may come, with the one that answers what was sent:
 // HTTP/2 has PINGs and settings of its own.
-const answers = 4
+const answerWithin = 4
 
 // ask notes that something is sent which may have an answer, and answered that
 // something has come.
 func (l *Lane) ask() {
 	if l.waits != nil {
-		l.waits.asked.Store(answers)
+		l.waits.asked.Store(answerWithin)
 	}
 }
 

@@ -211,12 +211,8 @@ func (b *bulkRecv) hash(l *Landing) {
 	sum, err := l.dst.CRC32C()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l.open--
-	switch {
-	case l.ended:
-		if l.open == 0 {
-			l.finishConsumed()
-		}
+	switch ended := l.used(); {
+	case ended:
 	case err != nil:
 		b.stop(l, fmt.Errorf("%w: of what landed: %w", ErrChecksum, err))
 	default:
