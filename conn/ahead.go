@@ -67,25 +67,35 @@ func (s *aheads) end() {
 	}
 }
 
-// HTTP/2 frames (RFC 9113, sections 4.1 and 6.1).
+// HTTP/2 frames (RFC 9113, sections 4.1, 6.1 and 6.5).
 const (
-	h2Header = 9 // length (3 bytes), type, flags, stream
-	h2Data   = 0
-	h2Padded = 8 // flag of a DATA frame
+	h2Header   = 9 // length (3 bytes), type, flags, stream (4 bytes)
+	h2Data     = 0
+	h2Padded   = 8 // flag of a DATA frame
+	h2Settings = 4
 )
 
 // dataFrames finds the DATA frames in a stream of HTTP/2 frames. It reads their
-// headers alone, and passes over the rest.
+// headers alone, and passes over the rest. A stream of anything else, such as TLS
+// records, it leaves alone after the first header.
 type dataFrames struct {
-	skip int // bytes before the next header
-	head [h2Header]byte
-	have int // bytes of head
+	skip  int // bytes before the next header
+	head  [h2Header]byte
+	have  int  // bytes of head
+	begun bool // the first header was there
+	other bool // it is no stream of frames
+}
+
+// first reports whether head can be the first one of a side: each begins with
+// SETTINGS (section 3.4).
+func (f *dataFrames) first() bool {
+	return f.head[3] == h2Settings && [5]byte(f.head[4:]) == [5]byte{} // no ACK, and of no stream
 }
 
 // walk calls found, if it is not nil, with what is in b of the payload of each DATA
 // frame whose payload begins there.
 func (f *dataFrames) walk(b []byte, found func(payload []byte)) {
-	for len(b) > 0 {
+	for len(b) > 0 && !f.other {
 		if f.skip > 0 {
 			n := min(f.skip, len(b))
 			f.skip, b = f.skip-n, b[n:]
@@ -95,6 +105,12 @@ func (f *dataFrames) walk(b []byte, found func(payload []byte)) {
 		f.have, b = f.have+n, b[n:]
 		if f.have < h2Header {
 			return
+		}
+		if !f.begun {
+			f.begun = true
+			if f.other = !f.first(); f.other {
+				return
+			}
 		}
 		f.have, f.skip = 0, int(binary.BigEndian.Uint32(f.head[:])>>8)
 		payload := b[:min(f.skip, len(b))]

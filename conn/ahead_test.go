@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// h2settings is how each side's frames begin.
+func h2settings() []byte { return []byte{0, 0, 6, h2Settings, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0} }
+
 // h2frame is a frame with a payload of n bytes, each of them b.
 func h2frame(kind, flags byte, n int, b byte) []byte {
 	f := []byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, 0, 0, 0, 1}
@@ -21,7 +24,7 @@ func h2frame(kind, flags byte, n int, b byte) []byte {
 func TestDataFrames(t *testing.T) {
 	var stream []byte
 	for _, f := range [][]byte{
-		h2frame(4, 0, 0, 0), h2frame(1, 4, 70, 'h'), h2frame(h2Data, 1, 100, 'a'), h2frame(h2Data, 0, 0, 0), h2frame(h2Data, 0, 1, 'b'),
+		h2settings(), h2frame(h2Settings, 1, 0, 0), h2frame(1, 4, 70, 'h'), h2frame(h2Data, 1, 100, 'a'), h2frame(h2Data, 0, 0, 0), h2frame(h2Data, 0, 1, 'b'),
 		h2frame(h2Data, h2Padded, 50, 'p'), h2frame(6, 0, 8, 0), h2frame(8, 0, 4, 0), h2frame(h2Data, 0, 70_000, 'c'), h2frame(h2Data, 0, 16_384, 'd'),
 	} {
 		stream = append(stream, f...)
@@ -43,6 +46,24 @@ func TestDataFrames(t *testing.T) {
 		}
 		require.Subset(t, []byte("abcd"), []byte(found)) // one whose header ends a read is passed over
 		require.Zero(t, f.skip+f.have)
+	}
+}
+
+// TestOtherFrames: what does not begin with SETTINGS is not looked through.
+func TestOtherFrames(t *testing.T) {
+	data := h2frame(h2Data, 0, 100, 'a')
+	ack, ofStream := h2frame(h2Settings, 1, 0, 0), h2settings()
+	ofStream[8] = 1
+	for name, begin := range map[string][]byte{
+		"data": data, "zeros": make([]byte, 64<<10), "settings's ack": ack, "settings of a stream": ofStream, "TLS": {22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3},
+	} {
+		for cut := range h2Header { // the first header may come in two pieces
+			var f dataFrames
+			for _, b := range [][]byte{begin[:cut], begin[cut:], data, data} {
+				f.walk(b, func([]byte) { t.Errorf("%s, cut at %d: found a frame", name, cut) })
+			}
+			require.True(t, f.other, name)
+		}
 	}
 }
 
@@ -71,7 +92,7 @@ func TestAhead(t *testing.T) {
 			require.NoError(t, err)
 		}
 		headers := h2frame(1, 0, 20, 'h')
-		send(h2frame(h2Data, 0, 3, 'x'))
+		send(append(h2settings(), h2frame(h2Data, 0, 3, 'x')...))
 		send(headers[:15])
 		r, other := &recorder{ended: make(chan struct{})}, &recorder{ended: make(chan struct{})}
 		require.Nil(t, to.Ahead())
