@@ -48,7 +48,7 @@ func (q *asyncQueue) run() {
 		var e C.struct_gv_event
 		var errno syscall.Errno
 		err := q.file.read(func() bool {
-			errno = syscall.Errno(C.gv_next_async_event(&q.ctx.lib.fn, q.ctx.c, &e))
+			errno = syscall.Errno(C.gv_next_async_event(q.ctx.lib.fn, q.ctx.c, &e))
 			return errno != unix.EAGAIN
 		})
 		switch {

@@ -2,7 +2,11 @@
 
 package verbs
 
-// #include "shim.h"
+/*
+#include "shim.h"
+#cgo noescape gv_next_cq_event
+#cgo nocallback gv_next_cq_event
+*/
 import "C"
 
 import (
@@ -43,13 +47,13 @@ func (c *Context) CreateCompChannel() (ibverbs.CompChannel, error) {
 		return nil, err
 	}
 	var made *C.struct_gv_comp_channel
-	if errno := C.gv_create_comp_channel(&c.lib.fn, c.c, &made); errno != 0 {
+	if errno := C.gv_create_comp_channel(c.lib.fn, c.c, &made); errno != 0 {
 		ch.leave()
 		return nil, failed("create_comp_channel", c.name, errno, "")
 	}
 	file, err := newEventFile(int(made.fd), ch.name)
 	if err != nil {
-		C.gv_destroy_comp_channel(&c.lib.fn, made)
+		C.gv_destroy_comp_channel(c.lib.fn, made)
 		ch.leave()
 		return nil, ch.refuse("create_comp_channel", err, "")
 	}
@@ -87,7 +91,7 @@ func (ch *CompChannel) take() (*CQ, error) {
 	defer ch.mu.Unlock()
 	for !ch.closed {
 		var id C.uint64_t
-		switch errno := C.gv_next_cq_event(&ch.ctx.lib.fn, ch.ch, &id); syscall.Errno(errno) {
+		switch errno := C.gv_next_cq_event(ch.ctx.lib.fn, ch.ch, &id); syscall.Errno(errno) {
 		case 0:
 			if cq := ch.ctx.cq(uint64(id)); cq != nil {
 				return cq, nil
@@ -190,7 +194,7 @@ func (ch *CompChannel) destroy() error {
 	}
 	if ch.lost { // it would refuse
 		unix.Close(int(ch.ch.fd))
-	} else if errno := C.gv_destroy_comp_channel(&ch.ctx.lib.fn, ch.ch); errno != 0 {
+	} else if errno := C.gv_destroy_comp_channel(ch.ctx.lib.fn, ch.ch); errno != 0 {
 		return failed("destroy_comp_channel", ch.name, errno, "")
 	}
 	ch.ch = nil

@@ -41,7 +41,7 @@ func newContext(d *Device, c *C.struct_gv_context) (ibverbs.Context, error) {
 		ctx.async, err = newAsyncQueue(ctx)
 	}
 	if err != nil {
-		C.gv_close_device(&d.lib.fn, c)
+		C.gv_close_device(d.lib.fn, c)
 		return nil, err
 	}
 	_ = ctx.join("open_device", leak.Track("verbs.Context")) // it needs nothing that could be gone
@@ -52,7 +52,7 @@ func newContext(d *Device, c *C.struct_gv_context) (ibverbs.Context, error) {
 //
 //	int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
 func (c *Context) queryLimits() error {
-	if errno := C.gv_query_device(&c.lib.fn, c.c, &c.limits); errno != 0 {
+	if errno := C.gv_query_device(c.lib.fn, c.c, &c.limits); errno != 0 {
 		return failed("query_device", c.name, errno, "")
 	}
 	msg := uint32(math.MaxUint32)
@@ -122,7 +122,7 @@ func (c *Context) portAttr(op string, port int) (a C.struct_gv_port_attr, err er
 	if port < 1 || port > c.NumPorts() {
 		return a, c.invalid(op, "port %d, want 1 to %d", port, c.NumPorts())
 	}
-	if errno := C.gv_query_port(&c.lib.fn, c.c, C.int(port), &a); errno != 0 {
+	if errno := C.gv_query_port(c.lib.fn, c.c, C.int(port), &a); errno != 0 {
 		return a, failed(op, fmt.Sprintf("%s port %d", c.name, port), errno, "")
 	}
 	return a, nil
@@ -137,7 +137,7 @@ func (c *Context) AllocPD() (ibverbs.PD, error) {
 	if err := p.join("alloc_pd", leak.Track("verbs.PD"), &c.node); err != nil {
 		return nil, err
 	}
-	if errno := C.gv_alloc_pd(&c.lib.fn, c.c, &p.pd); errno != 0 {
+	if errno := C.gv_alloc_pd(c.lib.fn, c.c, &p.pd); errno != 0 {
 		p.leave()
 		return nil, failed("alloc_pd", c.name, errno, "")
 	}
@@ -151,7 +151,7 @@ func (c *Context) AllocPD() (ibverbs.PD, error) {
 func (c *Context) Close() error {
 	return c.end("close_device", func() error {
 		c.async.stop()
-		if errno := C.gv_close_device(&c.lib.fn, c.c); errno != 0 && !gone(errno) {
+		if errno := C.gv_close_device(c.lib.fn, c.c); errno != 0 && !gone(errno) {
 			return failed("close_device", c.name, errno, "")
 		}
 		c.c = nil

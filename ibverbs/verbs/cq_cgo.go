@@ -5,9 +5,7 @@ package verbs
 /*
 #include <stdlib.h>
 #include "shim.h"
-#cgo noescape gv_poll_cq
 #cgo nocallback gv_poll_cq
-#cgo noescape gv_req_notify_cq
 #cgo nocallback gv_req_notify_cq
 */
 import "C"
@@ -78,7 +76,7 @@ func (q *CQ) create(cqe int) error {
 		}
 	}
 	var cq *C.struct_gv_cq
-	if errno := C.gv_create_cq(&q.ctx.lib.fn, q.ctx.c, C.int(cqe), C.uint64_t(q.id), ch, &cq); errno != 0 {
+	if errno := C.gv_create_cq(q.ctx.lib.fn, q.ctx.c, C.int(cqe), C.uint64_t(q.id), ch, &cq); errno != 0 {
 		if q.ch != nil {
 			q.ch.remove(q, false)
 		}
@@ -122,7 +120,7 @@ func (q *CQ) Poll(wc []ibverbs.WC) (n int, err error) {
 // fetch takes completions with one crossing. It returns false if the queue is
 // dead. The caller holds mu.
 func (q *CQ) fetch(wc []ibverbs.WC) (int, bool) {
-	n := int(C.gv_poll_cq(q.cq, C.int(len(wc)), &q.wcs[0]))
+	n := int(C.gv_poll_cq(at(q.cq), C.int(len(wc)), at(&q.wcs[0])))
 	if n < 0 {
 		q.overran = true
 		return 0, false
@@ -176,7 +174,7 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	if solicitedOnly {
 		only = 1
 	}
-	if errno := C.gv_req_notify_cq(q.cq, only); errno != 0 {
+	if errno := C.gv_req_notify_cq(at(q.cq), only); errno != 0 {
 		return failed("req_notify_cq", q.name, errno, "")
 	}
 	return nil
@@ -220,7 +218,7 @@ func (q *CQ) Destroy() error { return q.end("destroy_cq", q.destroy) }
 func (q *CQ) destroy() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	errno := C.gv_destroy_cq(&q.ctx.lib.fn, q.cq)
+	errno := C.gv_destroy_cq(q.ctx.lib.fn, q.cq)
 	if errno != 0 && !gone(errno) {
 		return failed("destroy_cq", q.name, errno, "")
 	}

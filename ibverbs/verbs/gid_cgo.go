@@ -50,7 +50,7 @@ func (c *Context) gidTable(port int) ([]ibverbs.GIDEntry, bool) {
 		return nil, true
 	}
 	table := make([]C.struct_gv_gid_entry, size)
-	n := int(C.gv_query_gid_table(&c.lib.fn, c.c, &table[0], C.size_t(size)))
+	n := int(C.gv_query_gid_table(c.lib.fn, c.c, &table[0], C.size_t(size)))
 	if n < 0 || n > size {
 		return nil, false
 	}

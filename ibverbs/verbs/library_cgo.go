@@ -20,16 +20,17 @@ import (
 // library is libibverbs in this process. It is immutable. The shared library
 // stays loaded for good, since its drivers cannot be unloaded.
 type library struct {
-	fn    C.struct_gv_library
-	sysfs string // where the kernel's list of RDMA devices is mounted
+	fn    *C.struct_gv_library // in C memory, which cgo does not look through at every call
+	sysfs string               // where the kernel's list of RDMA devices is mounted
 }
 
 func load(path string) (*library, error) {
-	l := &library{sysfs: "/sys/class/infiniband"}
+	l := &library{fn: (*C.struct_gv_library)(C.calloc(1, C.sizeof_struct_gv_library)), sysfs: "/sys/class/infiniband"}
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
-	if text := C.gv_load(name, &l.fn); text != nil {
+	if text := C.gv_load(name, l.fn); text != nil {
 		defer C.free(unsafe.Pointer(text))
+		C.free(unsafe.Pointer(l.fn))
 		return nil, notSupported(C.GoString(text), "install it (Debian: libibverbs1 and ibverbs-providers)")
 	}
 	return l, nil
@@ -41,15 +42,15 @@ func load(path string) (*library, error) {
 func (l *library) list(f func(list **C.struct_gv_device, names []string) error) error {
 	var list **C.struct_gv_device
 	var n C.int
-	if errno := C.gv_get_device_list(&l.fn, &list, &n); errno != 0 {
+	if errno := C.gv_get_device_list(l.fn, &list, &n); errno != 0 {
 		e := syscall.Errno(errno)
 		return &ibverbs.Error{Op: "get_device_list", Subject: libraryName, Err: fmt.Errorf("%w: %w", ibverbs.ErrNoDevice, e),
 			Remedy: "load the kernel module ib_uverbs and the driver of the device"}
 	}
-	defer C.gv_free_device_list(&l.fn, list)
+	defer C.gv_free_device_list(l.fn, list)
 	names := make([]string, n)
 	for i := range names {
-		names[i] = C.GoString(C.gv_device_name(&l.fn, list, C.int(i)))
+		names[i] = C.GoString(C.gv_device_name(l.fn, list, C.int(i)))
 	}
 	return f(list, names)
 }
@@ -72,7 +73,7 @@ func (l *library) open(d *Device) (ibverbs.Context, error) {
 			if name != d.name {
 				continue
 			}
-			if errno := C.gv_open_device(&l.fn, list, C.int(i), &c); errno != 0 {
+			if errno := C.gv_open_device(l.fn, list, C.int(i), &c); errno != 0 {
 				return failed("open_device", d.name, errno,
 					"/dev/infiniband/uverbs* must be there and may be opened; a container needs them passed in")
 			}

@@ -44,7 +44,7 @@ func (m *MR) LKey() uint32 { return m.lkey }
 //	int ibv_dereg_mr(struct ibv_mr *mr)
 func (m *MR) Dereg() error {
 	return m.end("dereg_mr", func() error {
-		if errno := C.gv_dereg_mr(&m.pd.ctx.lib.fn, m.mr); errno != 0 && !gone(errno) {
+		if errno := C.gv_dereg_mr(m.pd.ctx.lib.fn, m.mr); errno != 0 && !gone(errno) {
 			return failed("dereg_mr", m.name, errno, "")
 		}
 		m.mr = nil
@@ -58,7 +58,7 @@ func (m *MR) Dereg() error {
 func (p *PD) RegMR(mem []byte, access ibverbs.Access) (ibverbs.MR, error) {
 	addr := addrOf(mem)
 	return p.register("reg_mr", uint64(addr), uint64(len(mem)), access, memlockRemedy, func(out **C.struct_gv_mr) C.int {
-		return C.gv_reg_mr(&p.ctx.lib.fn, p.pd, addr, C.size_t(len(mem)), C.int(access), out)
+		return C.gv_reg_mr(p.ctx.lib.fn, p.pd, addr, C.size_t(len(mem)), C.int(access), out)
 	})
 }
 
@@ -68,7 +68,7 @@ func (p *PD) RegMR(mem []byte, access ibverbs.Access) (ibverbs.MR, error) {
 func (p *PD) RegMRIova(mem []byte, iova uint64, access ibverbs.Access) (ibverbs.MR, error) {
 	addr := addrOf(mem)
 	return p.register("reg_mr_iova", iova, uint64(len(mem)), access, memlockRemedy, func(out **C.struct_gv_mr) C.int {
-		return C.gv_reg_mr_iova(&p.ctx.lib.fn, p.pd, addr, C.size_t(len(mem)), C.uint64_t(iova), C.int(access), out)
+		return C.gv_reg_mr_iova(p.ctx.lib.fn, p.pd, addr, C.size_t(len(mem)), C.uint64_t(iova), C.int(access), out)
 	})
 }
 
@@ -81,7 +81,7 @@ func (p *PD) RegDMABufMR(offset, length, iova uint64, fd int, access ibverbs.Acc
 		return nil, p.invalid("reg_dmabuf_mr", "offset 0x%x and iova 0x%x differ in their position in a page", offset, iova)
 	}
 	return p.register("reg_dmabuf_mr", iova, length, access, dmabufRemedy, func(out **C.struct_gv_mr) C.int {
-		return C.gv_reg_dmabuf_mr(&p.ctx.lib.fn, p.pd, C.uint64_t(offset), C.size_t(length), C.uint64_t(iova), C.int(fd), C.int(access), out)
+		return C.gv_reg_dmabuf_mr(p.ctx.lib.fn, p.pd, C.uint64_t(offset), C.size_t(length), C.uint64_t(iova), C.int(fd), C.int(access), out)
 	})
 }
 
@@ -89,7 +89,7 @@ func (p *PD) RegDMABufMR(offset, length, iova uint64, fd int, access ibverbs.Acc
 // is what libibverbs says if no module knows the address, is ErrNotSupported.
 func (p *PD) RegPeerMR(addr, length uint64, access ibverbs.Access) (ibverbs.MR, error) {
 	m, err := p.register("reg_mr", addr, length, access, memlockRemedy, func(out **C.struct_gv_mr) C.int {
-		return C.gv_reg_mr(&p.ctx.lib.fn, p.pd, C.uintptr_t(addr), C.size_t(length), C.int(access), out)
+		return C.gv_reg_mr(p.ctx.lib.fn, p.pd, C.uintptr_t(addr), C.size_t(length), C.int(access), out)
 	})
 	if errors.Is(err, unix.EFAULT) {
 		return nil, p.refuse("reg_mr", fmt.Errorf("%w: device memory at 0x%x: bad address (EFAULT)", ibverbs.ErrNotSupported, addr),

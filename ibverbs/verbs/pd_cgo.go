@@ -49,7 +49,7 @@ func (p *PD) CreateQP(init ibverbs.QPInitAttr) (ibverbs.QP, error) {
 //	int ibv_dealloc_pd(struct ibv_pd *pd)
 func (p *PD) Dealloc() error {
 	return p.end("dealloc_pd", func() error {
-		if errno := C.gv_dealloc_pd(&p.ctx.lib.fn, p.pd); errno != 0 && !gone(errno) {
+		if errno := C.gv_dealloc_pd(p.ctx.lib.fn, p.pd); errno != 0 && !gone(errno) {
 			return failed("dealloc_pd", p.name, errno, "")
 		}
 		p.pd = nil

@@ -4,9 +4,7 @@ package verbs
 
 /*
 #include "shim.h"
-#cgo noescape gv_post_send
 #cgo nocallback gv_post_send
-#cgo noescape gv_post_recv
 #cgo nocallback gv_post_recv
 */
 import "C"
@@ -93,7 +91,7 @@ func (q *QP) checkSend(wr *ibverbs.SendWR) error {
 
 // submitSends posts the first n requests and returns how many were taken.
 func (q *QP) submitSends(n int) (int, syscall.Errno) {
-	errno := syscall.Errno(C.gv_post_send(q.qp, q.sends))
+	errno := syscall.Errno(C.gv_post_send(at(q.qp), at(q.sends)))
 	if errno == 0 {
 		return n, 0
 	}
@@ -163,7 +161,7 @@ func (q *QP) checkRecv(wr *ibverbs.RecvWR) error {
 
 // submitRecvs posts the first n requests and returns how many were taken.
 func (q *QP) submitRecvs(n int) (int, syscall.Errno) {
-	errno := syscall.Errno(C.gv_post_recv(q.qp, q.recvs))
+	errno := syscall.Errno(C.gv_post_recv(at(q.qp), at(q.recvs)))
 	if errno == 0 {
 		return n, 0
 	}
@@ -178,7 +176,7 @@ func (q *QP) flushRecvs(n int) {
 		return
 	}
 	attr := qpAttr(&ibverbs.QPAttr{State: ibverbs.QPErr})
-	C.gv_modify_qp(&q.ctx.lib.fn, q.qp, &attr, C.GV_QP_STATE) // if it fails they stay until Destroy
+	C.gv_modify_qp(q.ctx.lib.fn, q.qp, &attr, C.GV_QP_STATE) // if it fails they stay until Destroy
 }
 
 // taken returns how many of n requests, size bytes each, come before bad. A
@@ -214,3 +212,6 @@ func netOrder(v uint32) uint32 {
 	binary.BigEndian.PutUint32(b[:], v)
 	return binary.NativeEndian.Uint32(b[:])
 }
+
+// at is the address of what C has allocated.
+func at[T any](p *T) C.gv_addr { return C.gv_addr(uintptr(unsafe.Pointer(p))) }

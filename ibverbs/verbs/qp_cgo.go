@@ -47,7 +47,7 @@ func (q *QP) create(p *PD, init ibverbs.QPInitAttr) error {
 	attr.cap.max_send_wr, attr.cap.max_recv_wr = C.uint32_t(init.MaxSendWR), C.uint32_t(init.MaxRecvWR)
 	attr.cap.max_send_sge, attr.cap.max_recv_sge = C.uint32_t(q.ctx.attr.MaxSGE), C.uint32_t(q.ctx.attr.MaxSGE)
 	var qp *C.struct_gv_qp
-	if errno := C.gv_create_qp(&q.ctx.lib.fn, p.pd, &attr, &qp); errno != 0 {
+	if errno := C.gv_create_qp(q.ctx.lib.fn, p.pd, &attr, &qp); errno != 0 {
 		subject := fmt.Sprintf("%s (%d sends, %d receives)", q.ctx.name, init.MaxSendWR, init.MaxRecvWR)
 		return failed("create_qp", subject, errno, q.createRemedy(errno))
 	}
@@ -82,7 +82,7 @@ func (q *QP) State() ibverbs.QPState {
 	}
 	defer q.life.RUnlock()
 	var state C.int
-	if errno := C.gv_query_qp_state(&q.ctx.lib.fn, q.qp, &state); errno != 0 {
+	if errno := C.gv_query_qp_state(q.ctx.lib.fn, q.qp, &state); errno != 0 {
 		return ibverbs.QPErr
 	}
 	return ibverbs.QPState(state)
@@ -116,7 +116,7 @@ const toInit = ibverbs.QPAttrState | ibverbs.QPAttrPort | ibverbs.QPAttrPKeyInde
 // modify is Modify for who holds life and modMu.
 func (q *QP) modify(attr ibverbs.QPAttr, mask ibverbs.QPAttrMask) error {
 	a := qpAttr(&attr)
-	if errno := C.gv_modify_qp(&q.ctx.lib.fn, q.qp, &a, C.int(mask)); errno != 0 {
+	if errno := C.gv_modify_qp(q.ctx.lib.fn, q.qp, &a, C.int(mask)); errno != 0 {
 		return failed("modify_qp", q.name+" to "+attr.State.String(), errno, modifyRemedy(&attr, errno))
 	}
 	q.known.Store(uint32(attr.State))
@@ -184,7 +184,7 @@ func (q *QP) destroy() error {
 	defer q.sendMu.Unlock()
 	q.recvMu.Lock()
 	defer q.recvMu.Unlock()
-	if errno := C.gv_destroy_qp(&q.ctx.lib.fn, q.qp); errno != 0 && !gone(errno) {
+	if errno := C.gv_destroy_qp(q.ctx.lib.fn, q.qp); errno != 0 && !gone(errno) {
 		return failed("destroy_qp", q.name, errno, "")
 	}
 	C.free(unsafe.Pointer(q.sends))

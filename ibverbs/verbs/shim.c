@@ -240,27 +240,37 @@ int gv_destroy_qp(const struct gv_library *lib, struct gv_qp *qp)
 	return failure(lib->ibv_destroy_qp(qp));
 }
 
-int gv_poll_cq(struct gv_cq *cq, int n, struct gv_wc *wc)
+int gv_poll_cq(gv_addr cq, int n, gv_addr wc)
 {
-	return cq->context->ops.poll_cq(cq, n, wc);
+	struct gv_cq *q = (struct gv_cq *)cq;
+
+	return q->context->ops.poll_cq(q, n, (struct gv_wc *)wc);
 }
 
-int gv_req_notify_cq(struct gv_cq *cq, int solicited_only)
+int gv_req_notify_cq(gv_addr cq, int solicited_only)
 {
+	struct gv_cq *q = (struct gv_cq *)cq;
+
 	errno = 0;
-	return failure(cq->context->ops.req_notify_cq(cq, solicited_only));
+	return failure(q->context->ops.req_notify_cq(q, solicited_only));
 }
 
-int gv_post_send(struct gv_qp *qp, struct gv_sends *q)
+int gv_post_send(gv_addr qp, gv_addr sends)
 {
+	struct gv_qp *p = (struct gv_qp *)qp;
+	struct gv_sends *q = (struct gv_sends *)sends;
+
 	q->bad = NULL;
 	errno = 0;
-	return failure(qp->context->ops.post_send(qp, q->wr, &q->bad));
+	return failure(p->context->ops.post_send(p, q->wr, &q->bad));
 }
 
-int gv_post_recv(struct gv_qp *qp, struct gv_recvs *q)
+int gv_post_recv(gv_addr qp, gv_addr recvs)
 {
+	struct gv_qp *p = (struct gv_qp *)qp;
+	struct gv_recvs *q = (struct gv_recvs *)recvs;
+
 	q->bad = NULL;
 	errno = 0;
-	return failure(qp->context->ops.post_recv(qp, q->wr, &q->bad));
+	return failure(p->context->ops.post_recv(p, q->wr, &q->bad));
 }

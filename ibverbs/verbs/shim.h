@@ -355,9 +355,12 @@ int gv_query_qp_state(const struct gv_library *lib, struct gv_qp *qp, int *state
 int gv_destroy_qp(const struct gv_library *lib, struct gv_qp *qp);
 
 // The data path goes through the context's operations, not the library's table.
-int gv_poll_cq(struct gv_cq *cq, int n, struct gv_wc *wc); // a number, or negative
-int gv_req_notify_cq(struct gv_cq *cq, int solicited_only);
-int gv_post_send(struct gv_qp *qp, struct gv_sends *q);
-int gv_post_recv(struct gv_qp *qp, struct gv_recvs *q);
+// It takes addresses as numbers: cgo would look at each pointer whether what it
+// points to has Go pointers inside, and takes longer for that than for the call.
+typedef uintptr_t gv_addr;
+int gv_poll_cq(gv_addr cq, int n, gv_addr wc); // a number, or negative
+int gv_req_notify_cq(gv_addr cq, int solicited_only);
+int gv_post_send(gv_addr qp, gv_addr sends);
+int gv_post_recv(gv_addr qp, gv_addr recvs);
 
 #endif
