@@ -122,6 +122,7 @@ func (d *Domain) Limits() Limits {
 		BulkDepth:    bulkDepth,
 		MaxMsg:       d.maxMsg(),
 		StagingBlock: uint32(d.cfg.StagingBlock),
+		StreamBlock:  streamBlock,
 	}
 }
 

@@ -1,6 +1,9 @@
 package conn
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Limits is what a side can take, as its Hello advertises it. A peer's Limits
 // come from the wire: Check them before use.
@@ -9,6 +12,7 @@ type Limits struct {
 	BulkDepth    int    // receives that may be outstanding on one bulk lane
 	MaxMsg       uint32 // bytes in one message on a bulk lane
 	StagingBlock uint32 // bytes in one staging block
+	StreamBlock  uint32 // bytes in one message of a stream lane that is a queue pair
 }
 
 // Bounds on what a peer may advertise. The lower ones keep the protocol alive,
@@ -18,6 +22,7 @@ const (
 	minBulkDepth    = 2
 	maxDepth        = 1 << 16
 	minMaxMsg       = minStagingBlock
+	minStreamBlock  = 4 << 10
 )
 
 // Check says whether a peer's limits can be worked with, naming the one that
@@ -32,6 +37,8 @@ func (l Limits) Check() error {
 		return fmt.Errorf("the peer's largest message %d is below %d bytes", l.MaxMsg, minMaxMsg)
 	case l.StagingBlock < minStagingBlock:
 		return fmt.Errorf("the peer's staging block %d is below %d bytes", l.StagingBlock, minStagingBlock)
+	case l.StreamBlock < minStreamBlock || l.StreamBlock > math.MaxInt32:
+		return fmt.Errorf("the peer's stream block %d is outside %d to %d bytes", l.StreamBlock, minStreamBlock, math.MaxInt32)
 	}
 	return nil
 }

@@ -116,6 +116,7 @@ func newModelPlan(seed uint64) *modelPlan {
 		BulkDepth:    pick(r, 2, 3, 7, 16, bulkDepth),
 		MaxMsg:       pick[uint32](r, 4<<10, 20000, 64<<10, 1<<20),
 		StagingBlock: uint32(p.cfg.StagingBlock),
+		StreamBlock:  pick[uint32](r, 4<<10, 20000, 32<<10, streamBlock),
 	}
 	p.netDelay = pick(r, 0, 0, 300*time.Microsecond, 2*time.Millisecond)
 	p.copyDelay = pick(r, 0, time.Millisecond)

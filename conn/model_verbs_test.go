@@ -98,8 +98,9 @@ type bookedQP struct {
 }
 
 type bookedWR struct {
-	wrid uint64
-	uses []*modelUse // of the memory that it names
+	wrid  uint64
+	quiet bool        // its success makes no completion
+	uses  []*modelUse // of the memory that it names
 }
 
 // Unwrap returns what soft.Wire can attach.
@@ -117,7 +118,7 @@ func (q *bookedQP) Modify(attr ibverbs.QPAttr, mask ibverbs.QPAttrMask) error {
 func (q *bookedQP) PostSend(wrs []ibverbs.SendWR) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.book(0, wrs[0].WRID, wrs[0].SGList) // lanes post one at a time
+	q.book(0, bookedWR{wrid: wrs[0].WRID, quiet: wrs[0].Flags&ibverbs.SendSignaled == 0}, wrs[0].SGList) // lanes post one at a time
 	n, err := q.QP.PostSend(wrs)
 	if n == 0 {
 		q.unbook(0)
@@ -129,7 +130,7 @@ func (q *bookedQP) PostSend(wrs []ibverbs.SendWR) (int, error) {
 func (q *bookedQP) PostRecv(wrs []ibverbs.RecvWR) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.book(1, wrs[0].WRID, wrs[0].SGList)
+	q.book(1, bookedWR{wrid: wrs[0].WRID}, wrs[0].SGList)
 	n, err := q.QP.PostRecv(wrs)
 	if n == 0 {
 		q.unbook(1)
@@ -138,9 +139,8 @@ func (q *bookedQP) PostRecv(wrs []ibverbs.RecvWR) (int, error) {
 }
 
 // book enters a request. mu is held.
-func (q *bookedQP) book(queue int, wrid uint64, sges []ibverbs.SGE) {
-	wr := bookedWR{wrid: wrid}
-	what := fmt.Sprintf("request 0x%x of queue %d of qp %d", wrid, queue, q.Num())
+func (q *bookedQP) book(queue int, wr bookedWR, sges []ibverbs.SGE) {
+	what := fmt.Sprintf("request 0x%x of queue %d of qp %d", wr.wrid, queue, q.Num())
 	for _, s := range sges {
 		wr.uses = append(wr.uses, q.dev.ledger.begin(rangeOf(s.Addr, int64(s.Length)), queue == 1, what))
 	}
@@ -160,7 +160,8 @@ func (q *bookedQP) end(wr bookedWR) {
 	}
 }
 
-// complete ends the oldest request of a queue, which wc must be of.
+// complete ends the oldest request of a queue, which wc must be of; quiet sends
+// before it have completed without a word.
 func (q *bookedQP) complete(wc *ibverbs.WC) {
 	queue := 0
 	if wc.WRID&wridRecv != 0 {
@@ -169,6 +170,10 @@ func (q *bookedQP) complete(wc *ibverbs.WC) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	list := q.queues[queue]
+	for len(list) > 0 && list[0].quiet && list[0].wrid != wc.WRID {
+		q.end(list[0])
+		list = list[1:]
+	}
 	if len(list) == 0 || list[0].wrid != wc.WRID {
 		q.dev.ledger.fault("qp %d completed request 0x%x, which is not the oldest of its queue", q.Num(), wc.WRID)
 		return

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	streamBlock = 32 << 10 // bytes of one message at most; what grpc writes at a time
+	streamBlock = 64 << 10 // bytes of one message at most
 	streamDepth = 16       // receives posted
-	streamSends = 16       // depth of the send queue
+	streamSends = 12       // depth of the send queue
 	// streamBlocks are the send blocks; the rest of the send queue is for
 	// messages without payload.
-	streamBlocks = 8
+	streamBlocks = 4
 	// streamBatch are the blocks of one Write whose last one alone is loud: an
 	// event and a completion for all of them. Half of the blocks are still on
 	// their way while the others are filled.
@@ -36,8 +36,12 @@ const (
 	streamCredit     = 0x01
 )
 
-// bareWRID marks sends that use no block.
-const bareWRID = 1 << 32
+// Sends that use no block. The completion of settleWRID is that of the quiet sends
+// before it, too.
+const (
+	bareWRID   = 1 << 32
+	settleWRID = 1<<32 | 1
+)
 
 // qpStream is the stream lane on a queue pair. Bytes travel in messages of up to
 // streamBlock bytes, each into a receive that the peer has posted and told of by
@@ -49,6 +53,7 @@ type qpStream struct {
 	l             *Lane
 	local, remote net.Addr
 	drainBound    time.Duration
+	most          int // bytes that the peer takes in one message, at most streamBlock
 
 	readLock  sync.Mutex // held by the one Read that is under way
 	writeLock sync.Mutex // held by the one Write that is under way
@@ -68,6 +73,7 @@ type qpStream struct {
 	free    []int // send blocks not in use
 	sending [streamBlocks]sending
 	bare    int   // outstanding sends without a block
+	orphan  int   // the last quiet send of a batch that ended without a loud one; valid while a send of settleWRID is outstanding
 	owed    int   // receives re-posted and not told of
 	flags   uint8 // CloseWrite and Close that are still to be sent
 
@@ -96,9 +102,9 @@ type message struct {
 
 var _ stream = (*qpStream)(nil)
 
-func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration) *qpStream {
+func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration, most int) *qpStream {
 	s := &qpStream{
-		l: l, local: local, remote: remote, drainBound: drainBound,
+		l: l, local: local, remote: remote, drainBound: drainBound, most: min(most, streamBlock),
 		readBy: newDeadline(l.kick), writeBy: newDeadline(l.kick),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
 		ending: make(chan struct{}, 1), breaking: make(chan struct{}, 1),
@@ -140,10 +146,10 @@ func (s *qpStream) changed() {
 func (s *qpStream) complete(wc *ibverbs.WC) {
 	switch {
 	case wc.Status != ibverbs.WCSuccess:
+		s.fail(s.l.failure(wc)) // first: then nobody posts into the blocks that sent frees
 		if wc.WRID&wridRecv == 0 {
 			s.sent(wc.WRID)
 		}
-		s.fail(s.l.failure(wc))
 	case wc.WRID&wridRecv != 0:
 		if err := s.receive(int(wc.WRID&^wridRecv), wc.ByteLen, wc.Imm); err != nil {
 			s.fail(err)

@@ -23,7 +23,7 @@ func (s *qpStream) Write(b []byte) (int, error) {
 			return n, err
 		}
 		for i, block := range batch {
-			k := copy(s.l.sendBlock(block), b[n:])
+			k := copy(s.l.sendBlock(block)[:s.most], b[n:])
 			if err := s.sendData(batch, i, k); err != nil {
 				s.fail(err) // the peer may lack the loud send of the batch
 				return n, err
@@ -41,7 +41,7 @@ func (s *qpStream) Write(b []byte) (int, error) {
 // whether the stream can be written to. writeLock is held; the batch is valid as
 // long as it is.
 func (s *qpStream) takeBlocks(bytes int) ([]int, error) {
-	need := min((bytes+streamBlock-1)/streamBlock, streamBatch)
+	need := min((bytes+s.most-1)/s.most, streamBatch)
 	for {
 		if s.writeBy.expired() {
 			return nil, os.ErrDeadlineExceeded
@@ -86,14 +86,28 @@ func (s *qpStream) sendData(batch []int, i, n int) error {
 	if i == len(batch)-1 {
 		flags = sendLoud
 	}
-	s.l.ask()
-	err := s.l.postSendBlock(block, n, ibverbs.WRSendWithImm, s.takeOwed(), flags)
+	err := s.broken
+	if err == nil {
+		s.l.ask()
+		err = s.l.postSendBlock(block, n, ibverbs.WRSendWithImm, s.takeOwed(), flags)
+	}
 	if err != nil {
-		s.free = append(s.free, batch[i:]...)
+		s.endBatch(batch, i)
 		return err
 	}
 	s.sending[block] = sending{out: true, quiet: batch[max(i-1, 0)]}
 	return nil
+}
+
+// endBatch gives up a batch whose blocks from i on were not posted. Some of the
+// quiet ones before may have completed by now, and nothing tells of it: a send
+// behind them does, in whatever state the queue pair is. If that is refused too,
+// the lane's end waits for them, bounded. mu is held.
+func (s *qpStream) endBatch(batch []int, i int) {
+	s.free = append(s.free, batch[i:]...)
+	if i > 0 && s.l.postSend(settleWRID, ibverbs.SGE{}, ibverbs.WRSendWithImm, s.takeOwed()) == nil {
+		s.orphan = batch[i-1]
+	}
 }
 
 // takeOwed returns the immediate that tells of the credits owed. mu is held.
@@ -136,27 +150,30 @@ func (s *qpStream) sendBare() {
 func (s *qpStream) sent(wrid uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wrid == bareWRID {
+	switch wrid {
+	case bareWRID:
 		s.bare--
-	} else {
-		s.freeBlocks(int(wrid))
+	case settleWRID:
+		s.l.silent(s.freeBlocks(s.orphan))
+	default:
+		s.l.silent(max(s.freeBlocks(int(wrid))-1, 0)) // the one that completed is no silent one
 	}
 	s.sendBare()
 	wake(s.writable) // CloseWrite too waits for what sendBare has posted
 	wake(s.ending)
 }
 
-// freeBlocks takes back the block of a send that has completed, and those of the
-// quiet ones before it. mu is held.
-func (s *qpStream) freeBlocks(block int) {
-	silent := -1 // the one that completed is no silent one
+// freeBlocks takes back a block that was posted, and those of the quiet sends
+// before it, and returns how many were not free yet. mu is held.
+func (s *qpStream) freeBlocks(block int) int {
+	n := 0
 	for s.sending[block].out {
 		s.sending[block].out = false
 		s.free = append(s.free, block)
-		silent++
+		n++
 		block = s.sending[block].quiet
 	}
-	s.l.silent(max(silent, 0))
+	return n
 }
 
 // CloseWrite ends the outgoing direction behind all that was written.

@@ -17,6 +17,7 @@ type watchedQP struct {
 	ibverbs.QP
 	mu    sync.Mutex
 	flags []ibverbs.SendFlags              // of all data; guarded by mu
+	most  uint32                           // bytes in one message so far; guarded by mu
 	seen  func(qp ibverbs.QP, n int) error // n counts data from 1; may be nil
 }
 
@@ -25,6 +26,7 @@ func (q *watchedQP) PostSend(wrs []ibverbs.SendWR) (int, error) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.flags = append(q.flags, wrs[0].Flags)
+		q.most = max(q.most, wrs[0].SGList[0].Length)
 		if q.seen != nil {
 			if err := q.seen(q.QP, len(q.flags)); err != nil {
 				return 0, err
@@ -103,10 +105,33 @@ func TestBatchEnds(t *testing.T) {
 			require.Error(t, err, "a Read is not told")
 			closeBoth(client, server)
 			<-s.finished
-			if name == "flushed" {
-				require.Zero(t, s.l.posted.Load(), "at %d", at)
-				require.Len(t, s.free, streamBlocks, "at %d", at)
-			}
+			require.Zero(t, s.l.posted.Load(), "%s at %d", name, at)
+			require.Len(t, s.free, streamBlocks, "%s at %d", name, at)
 		}
 	}
+}
+
+// TestPeersStreamBlock: no message is larger than what the peer takes in one.
+func TestPeersStreamBlock(t *testing.T) {
+	const least = 5000
+	n := newNetwork(t, quiet())
+	var q *watchedQP
+	n.filled = func(s *Setup) {
+		s.Peer.StreamBlock = least
+		q = &watchedQP{QP: s.StreamLane.qp}
+		s.StreamLane.qp = q
+	}
+	client, server := n.pair(t)
+	want := bytes.Repeat([]byte("0123456789abcde"), 5000)
+	got := make(chan []byte)
+	go func() {
+		b := make([]byte, len(want))
+		_, _ = io.ReadFull(server, b)
+		got <- b
+	}()
+	_, err := client.Write(want)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, <-got))
+	require.EqualValues(t, least, q.most)
+	require.Len(t, q.flags, len(want)/least)
 }

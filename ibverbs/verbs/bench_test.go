@@ -18,7 +18,7 @@ import (
 
 // BenchmarkSend sends messages one way and waits by events.
 func BenchmarkSend(b *testing.B) {
-	for _, size := range []int{32 << 10, 1 << 20} {
+	for _, size := range []int{64 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dB", size), func(b *testing.B) { benchSend(b, size) })
 	}
 }

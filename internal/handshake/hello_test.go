@@ -5,6 +5,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/internal/handshake/wirepb"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 )
 
 // TestHostHash: it says that two sides are on one host, depends on the salt, and
@@ -35,6 +36,26 @@ func TestLimitsFromWire(t *testing.T) {
 	require.Positive(t, l.BulkDepth)
 	require.Error(t, l.Check())
 	require.Error(t, limits(&wirepb.Hello{}).Check())
+}
+
+// TestStreamBlock: a side says what it takes in one message of the stream; those of
+// minor version 2 took 32 KiB and did not say so.
+func TestStreamBlock(t *testing.T) {
+	block := func(name string) uint32 {
+		h := new(wirepb.Hello)
+		require.NoError(t, proto.Unmarshal(readTranscript(t, name)[0].bytes[HeaderSize:], h))
+		return limits(h).StreamBlock
+	}
+	require.EqualValues(t, 32<<10, block("minor2-verbs"))
+	require.EqualValues(t, 64<<10, block("minor3-verbs"))
+
+	ok := limits(goldenHello())
+	require.NoError(t, ok.Check())
+	for _, n := range []uint32{1, 4<<10 - 1, 1 << 31, 1<<32 - 1} {
+		bad := ok
+		bad.StreamBlock = n
+		require.ErrorContains(t, bad.Check(), "stream block")
+	}
 }
 
 func TestServerNonce(t *testing.T) {

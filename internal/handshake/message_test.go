@@ -27,7 +27,7 @@ func seq(first byte, n int) []byte {
 // goldenHello is a Hello with every field set.
 func goldenHello() *wirepb.Hello {
 	s := Self{
-		Limits:      conn.Limits{ControlDepth: 64, BulkDepth: 128, MaxMsg: 8 << 20, StagingBlock: 256 << 10},
+		Limits:      conn.Limits{ControlDepth: 64, BulkDepth: 128, MaxMsg: 8 << 20, StagingBlock: 256 << 10, StreamBlock: 64 << 10},
 		Providers:   []string{"soft"},
 		MemoryKinds: []string{"host"},
 		BulkJoins:   4, Shared: true,
@@ -53,10 +53,10 @@ func TestGolden(t *testing.T) {
 		m     proto.Message
 		want  string
 	}{
-		{"client Hello", clientMagic, TypeHello, goldenHello(), "c767647270630a 01 00000051 " +
-			"0801 1002 190f00000000000000 2210 000102030405060708090a0b0c0d0e0f 2a0e 0840 108001 1880808004 20808010 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f 6004"},
-		{"server Hello", serverMagic, TypeHello, server, "c747445250430a 01 0000008f " +
-			"0801 1002 190f00000000000000 2210 0085503d6934c12324340eb70add973c 2a0e 0840 108001 1880808004 20808010 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f 4a10 404142434445464748494a4b4c4d4e4f 5220 505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f 5a03 613a31 5a03 623a32 6004"},
+		{"client Hello", clientMagic, TypeHello, goldenHello(), "c767647270630a 01 00000055 " +
+			"0801 1003 190f00000000000000 2210 000102030405060708090a0b0c0d0e0f 2a12 0840 108001 1880808004 20808010 28808004 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f 6004"},
+		{"server Hello", serverMagic, TypeHello, server, "c747445250430a 01 00000093 " +
+			"0801 1003 190f00000000000000 2210 0085503d6934c12324340eb70add973c 2a12 0840 108001 1880808004 20808010 28808004 3206 0a04 736f6674 3a04 686f7374 4210 202122232425262728292a2b2c2d2e2f 4a10 404142434445464748494a4b4c4d4e4f 5220 505152535455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f 5a03 613a31 5a03 623a32 6004"},
 		{"Join", clientMagic, TypeJoin, &wirepb.Join{SessionId: id[:], Lane: 2}, "c767647270630a 02 00000014 " +
 			"0a10 404142434445464748494a4b4c4d4e4f 1002"},
 		{"Challenge", serverMagic, typeChallenge, &wirepb.Challenge{Nonce: seq(0x80, challengeSize)}, "c747445250430a 02 00000022 " +

@@ -73,7 +73,7 @@ func (l *fakeLane) Close() error {
 // self is a Hello that works.
 func self() Self {
 	return Self{
-		Limits:      conn.Limits{ControlDepth: 64, BulkDepth: 64, MaxMsg: 1 << 20, StagingBlock: 256 << 10},
+		Limits:      conn.Limits{ControlDepth: 64, BulkDepth: 64, MaxMsg: 1 << 20, StagingBlock: 256 << 10, StreamBlock: 64 << 10},
 		Providers:   []string{"soft"},
 		MemoryKinds: []string{"host"},
 		BulkJoins:   1,

@@ -44,25 +44,38 @@ var goldens = []golden{
 	}, {
 		name: "minor1-plain", mode: conn.ModePlain, reason: "joins refused: dialling the control lane's socket: injected; soft-shared refused: the peer does not offer them",
 	}, {
-		name: "minor2-soft-joined", comment: "Both sides of minor version 2, with their defaults.",
-		make: func(t *testing.T) transcript { return record2(t, nil) }, exact: true, mode: conn.ModeSoftJoined,
+		name: "minor2-soft-joined", mode: conn.ModeSoftJoined,
 	}, {
-		name: "minor2-striped", comment: "The client asks for 3 bulk lanes, the server allows 2.",
-		make: func(t *testing.T) transcript { return record2(t, stripe) }, exact: true, mode: conn.ModeSoftJoined, reason: "2 of 3 bulk joins: the server allows 2",
+		name: "minor2-striped", mode: conn.ModeSoftJoined, reason: "2 of 3 bulk joins: the server allows 2",
 	}, {
-		name: "minor2-soft-shared", comment: "The joins fail on the client's side, and the lanes share the bootstrap connection.",
-		make: func(t *testing.T) transcript { return record2(t, noJoins) }, exact: true, mode: conn.ModeSoftShared,
+		name: "minor2-soft-shared", mode: conn.ModeSoftShared, reason: "joins refused: dialling the control lane's socket: injected; soft-shared",
+	}, {
+		name: "minor2-plain", mode: conn.ModePlain, reason: "joins refused: dialling the control lane's socket: injected; soft-shared refused: the peer does not offer them",
+	}, {
+		name: "minor2-verbs", mode: conn.ModeVerbs,
+	}, {
+		name: "minor2-no-verbs", mode: conn.ModeSoftShared,
+		reason: "no mode verbs: the server: awaiting Ready on the lanes of mode verbs: injected; joins refused: not tried, since mode verbs stood; soft-shared",
+	}, {
+		name: "minor3-soft-joined", comment: "Both sides of minor version 3, with their defaults.",
+		make: func(t *testing.T) transcript { return recordNow(t, nil) }, exact: true, mode: conn.ModeSoftJoined,
+	}, {
+		name: "minor3-striped", comment: "The client asks for 3 bulk lanes, the server allows 2.",
+		make: func(t *testing.T) transcript { return recordNow(t, stripe) }, exact: true, mode: conn.ModeSoftJoined, reason: "2 of 3 bulk joins: the server allows 2",
+	}, {
+		name: "minor3-soft-shared", comment: "The joins fail on the client's side, and the lanes share the bootstrap connection.",
+		make: func(t *testing.T) transcript { return recordNow(t, noJoins) }, exact: true, mode: conn.ModeSoftShared,
 		reason: "joins refused: dialling the control lane's socket: injected; soft-shared",
 	}, {
-		name: "minor2-plain", comment: "The joins fail on the client's side, and the server does not let lanes share the connection.",
-		make: func(t *testing.T) transcript { return record2(t, noLanes) }, exact: true, mode: conn.ModePlain,
+		name: "minor3-plain", comment: "The joins fail on the client's side, and the server does not let lanes share the connection.",
+		make: func(t *testing.T) transcript { return recordNow(t, noLanes) }, exact: true, mode: conn.ModePlain,
 		reason: "joins refused: dialling the control lane's socket: injected; soft-shared refused: the peer does not offer them",
 	}, {
-		name: "minor2-verbs", comment: "Both sides have a NIC.",
-		make: func(t *testing.T) transcript { return record2(t, withVerbs) }, exact: true, mode: conn.ModeVerbs,
+		name: "minor3-verbs", comment: "Both sides have a NIC.",
+		make: func(t *testing.T) transcript { return recordNow(t, withVerbs) }, exact: true, mode: conn.ModeVerbs,
 	}, {
-		name: "minor2-no-verbs", comment: "Both sides have a NIC, and the server gets no Ready.",
-		make: func(t *testing.T) transcript { return record2(t, lostReady) }, exact: true, mode: conn.ModeSoftShared,
+		name: "minor3-no-verbs", comment: "Both sides have a NIC, and the server gets no Ready.",
+		make: func(t *testing.T) transcript { return recordNow(t, lostReady) }, exact: true, mode: conn.ModeSoftShared,
 		reason: "no mode verbs: the server: awaiting Ready on the lanes of mode verbs: injected; joins refused: not tried, since mode verbs stood; soft-shared",
 	}, {
 		name: "newer-minor", comment: "Both sides are of a later minor version: all feature bits, and fields of which this version knows nothing.",
@@ -109,7 +122,7 @@ func noLanes(c *Client, s *Server) {
 	s.Self.Shared = false
 }
 
-func record2(t *testing.T, change func(*Client, *Server)) transcript {
+func recordNow(t *testing.T, change func(*Client, *Server)) transcript {
 	c, s := scriptedPair()
 	if change != nil {
 		change(c, s)
@@ -121,7 +134,7 @@ func record2(t *testing.T, change func(*Client, *Server)) transcript {
 var unknown = []byte{0xfa, 0x07, 3, 'n', 'e', 'w'}
 
 func newerMinor(t *testing.T) transcript {
-	tr := record2(t, nil)
+	tr := recordNow(t, nil)
 	for i := range tr {
 		e := &tr[i]
 		if e.bytes[MagicSize] != byte(TypeHello) {
@@ -137,7 +150,7 @@ func newerMinor(t *testing.T) transcript {
 }
 
 func otherMajor(t *testing.T) transcript {
-	tr := record2(t, noLanes)
+	tr := recordNow(t, noLanes)
 	for i := range tr[:2] {
 		hello := new(wirepb.Hello)
 		tr[i].bytes = reencode(t, &tr[i], hello, func() {
@@ -177,11 +190,11 @@ func (g *golden) sides() (*Client, *Server) {
 	switch {
 	case strings.HasSuffix(g.name, "-striped"):
 		stripe(c, s)
-	case g.name == "minor1-plain", g.name == "minor2-plain":
+	case g.name == "minor1-plain", g.name == "minor2-plain", g.name == "minor3-plain":
 		noLanes(c, s)
-	case g.name == "minor2-verbs":
+	case g.mode == conn.ModeVerbs:
 		withVerbs(c, s)
-	case g.name == "minor2-no-verbs":
+	case strings.HasSuffix(g.name, "-no-verbs"):
 		lostReady(c, s)
 	case g.mode != conn.ModeSoftJoined:
 		noJoins(c, s)

@@ -59,18 +59,18 @@ func benchmarks(rounds int) (steps []*step) {
 
 func benchmarkRound() []*step {
 	const (
-		rate32K, rate1M  = "send 32 KiB", "send 1 MiB"
+		rate64K, rate1M  = "send 64 KiB", "send 1 MiB"
 		rate8M           = "send 8 MiB"
 		latPoll, latWait = "64 B polling", "64 B events"
 		call             = "empty call, half"
 	)
 	return []*step{
-		perftest(figure{contest: rate32K, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "32768", "-n", "1000"),
-		perftest(figure{contest: rate32K, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "32768", "-n", "1000"),
-		verbs(figure{contest: rate32K, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/32768B", 1000),
-		entire(figure{contest: rate32K, subject: "stream of a Conn", unit: mibps, pattern: goRate}, "Stream/verbs$/1x32768B", 1000),
-		entire(figure{contest: rate32K, subject: "stream of a Conn, 256 KiB a Write", unit: mibps, pattern: goRate}, "Stream/verbs$/8x32768B", 1000),
-		entire(figure{contest: rate32K, subject: "stream of a Conn, polling", unit: mibps, pattern: goRate}, "Stream/verbs-polling/1x32768B", 1000),
+		perftest(figure{contest: rate64K, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "65536", "-n", "1000"),
+		perftest(figure{contest: rate64K, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "65536", "-n", "1000"),
+		verbs(figure{contest: rate64K, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/65536B", 1000),
+		entire(figure{contest: rate64K, subject: "stream of a Conn", unit: mibps, pattern: goRate}, "Stream/verbs$/1x65536B", 1000),
+		entire(figure{contest: rate64K, subject: "stream of a Conn, 256 KiB a Write", unit: mibps, pattern: goRate}, "Stream/verbs$/4x65536B", 1000),
+		entire(figure{contest: rate64K, subject: "stream of a Conn, polling", unit: mibps, pattern: goRate}, "Stream/verbs-polling/1x65536B", 1000),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw", unit: mibps, base: true, pattern: sendBW}, "-s", "1048576", "-n", "50"),
 		perftest(figure{contest: rate1M, subject: "ib_send_bw -e", unit: mibps, pattern: sendBW}, "-e", "-s", "1048576", "-n", "50"),
 		verbs(figure{contest: rate1M, subject: "ibverbs/verbs", unit: mibps, pattern: goRate}, "Send/1048576B", 50),

@@ -249,6 +249,7 @@ type Limits struct {
 	BulkDepth     uint32                 `protobuf:"varint,2,opt,name=bulk_depth,json=bulkDepth,proto3" json:"bulk_depth,omitempty"`          // receives that may be outstanding on one bulk lane
 	MaxMsg        uint32                 `protobuf:"varint,3,opt,name=max_msg,json=maxMsg,proto3" json:"max_msg,omitempty"`                   // bytes in one message on a bulk lane
 	StagingBlock  uint32                 `protobuf:"varint,4,opt,name=staging_block,json=stagingBlock,proto3" json:"staging_block,omitempty"` // bytes in one staging block
+	StreamBlock   uint32                 `protobuf:"varint,5,opt,name=stream_block,json=streamBlock,proto3" json:"stream_block,omitempty"`    // bytes in one message of a stream lane that is a queue pair; 0 means 32 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +308,13 @@ func (x *Limits) GetMaxMsg() uint32 {
 func (x *Limits) GetStagingBlock() uint32 {
 	if x != nil {
 		return x.StagingBlock
+	}
+	return 0
+}
+
+func (x *Limits) GetStreamBlock() uint32 {
+	if x != nil {
+		return x.StreamBlock
 	}
 	return 0
 }
@@ -1176,13 +1184,14 @@ const file_handshake_proto_rawDesc = "" +
 	"\x03Ipc\x12\x16\n" +
 	"\x06socket\x18\x01 \x01(\tR\x06socket\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\fR\x02id\x12\x16\n" +
-	"\x06secret\x18\x03 \x01(\fR\x06secret\"\x8a\x01\n" +
+	"\x06secret\x18\x03 \x01(\fR\x06secret\"\xad\x01\n" +
 	"\x06Limits\x12#\n" +
 	"\rcontrol_depth\x18\x01 \x01(\rR\fcontrolDepth\x12\x1d\n" +
 	"\n" +
 	"bulk_depth\x18\x02 \x01(\rR\tbulkDepth\x12\x17\n" +
 	"\amax_msg\x18\x03 \x01(\rR\x06maxMsg\x12#\n" +
-	"\rstaging_block\x18\x04 \x01(\rR\fstagingBlock\"9\n" +
+	"\rstaging_block\x18\x04 \x01(\rR\fstagingBlock\x12!\n" +
+	"\fstream_block\x18\x05 \x01(\rR\vstreamBlock\"9\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bpath_mtu\x18\x02 \x01(\rR\apathMtu\"o\n" +
