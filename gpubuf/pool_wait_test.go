@@ -237,6 +237,77 @@ func TestNoWaitDuringGrowth(t *testing.T) {
 	})
 }
 
+// Many requests at once, to a pool that is empty, share the regions that they need
+// and do not each make one.
+func TestWaitForRegionOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, d, done := newPool(t, gpubuf.Config{Limit: 64 * unit, RegionSize: 4 * unit, ReplyReserve: -1})
+		defer done()
+		gate := make(chan struct{})
+		d.follow(func(int64) error { <-gate; return nil })
+		var all []*asking
+		for range 10 {
+			all = append(all, askFor(p, unit))
+		}
+		large := askFor(p, 5*unit) // behind them, and not to be had from what comes
+		require.Equal(t, []int64{4 * unit}, d.asked())
+		close(gate)
+		for _, a := range all {
+			a.requireGranted(t)
+		}
+		large.requireGranted(t)
+		require.Equal(t, []int64{4 * unit, 4 * unit, 5 * unit}, d.asked())
+		require.Equal(t, 4, p.Stats().Regions)
+		large.free(t)
+		for _, a := range all {
+			a.free(t)
+		}
+	})
+}
+
+// A region of another's that fails to be made is made by who waits for it.
+func TestWaitForRegionThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, d, done := newPool(t, gpubuf.Config{Limit: 64 * unit, RegionSize: 4 * unit, ReplyReserve: -1})
+		defer done()
+		gate, broken := make(chan struct{}), errors.New("broken")
+		d.follow(func(int64) error { <-gate; return broken })
+		first, second := askFor(p, unit), askFor(p, unit)
+		second.requireWaiting(t)
+		d.follow(nil)
+		close(gate)
+		synctest.Wait()
+		require.ErrorIs(t, first.err, broken)
+		second.free(t)
+	})
+}
+
+// Who waits for a region of another's that the device has no memory for asks for
+// the less that it needs, whether or not it may wait.
+func TestWaitForRegionThatIsRefused(t *testing.T) {
+	for _, noWait := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p, d, done := newPool(t, gpubuf.Config{Limit: 64 * unit, RegionSize: 4 * unit, ReplyReserve: -1})
+			defer done()
+			gate := make(chan struct{})
+			d.follow(func(n int64) error {
+				<-gate
+				if n > unit {
+					return gpubuf.ErrOutOfMemory
+				}
+				return nil
+			})
+			first := ask(t.Context(), p, gpubuf.AllocRequest{Sizes: []int64{3 * unit}, NoWait: true})
+			second := ask(t.Context(), p, gpubuf.AllocRequest{Sizes: []int64{unit}, NoWait: noWait})
+			second.requireWaiting(t)
+			close(gate)
+			second.requireGranted(t)
+			require.ErrorIs(t, first.err, gpubuf.ErrPoolFull)
+			second.free(t)
+		})
+	}
+}
+
 // The device's refusal is treated as a full pool, and the device asked again.
 func TestWaitDeviceOutOfMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
