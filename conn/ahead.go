@@ -20,7 +20,8 @@ type Ahead interface {
 }
 
 // SetAhead makes a the Conn's Ahead, unless it has one, and returns the one that it
-// has. On a Conn whose sides share no memory it hears of nothing but the end.
+// has. On a Conn whose sides share no memory, or whose bytes are not HTTP/2 in clear,
+// it hears of nothing but the end.
 func (c *Conn) SetAhead(a Ahead) Ahead {
 	if !c.ahead.hears.CompareAndSwap(nil, &a) {
 		return *c.ahead.hears.Load()

@@ -132,7 +132,7 @@ func New(d *Domain, s Setup) (*Conn, error) {
 func newConn(d *Domain, s Setup) (*Conn, error) {
 	var st stream
 	if s.StreamLane != nil {
-		st = newQPStream(s.StreamLane, s.Local, s.Remote, d.cfg.DrainTimeout, int(s.Peer.StreamBlock))
+		st = newQPStream(s.StreamLane, s.Local, s.Remote, d.cfg.DrainTimeout, s.Peer.StreamBlock)
 	} else {
 		st = newNetStream(s.Stream)
 	}

@@ -1,9 +1,6 @@
 package conn
 
-import (
-	"fmt"
-	"math"
-)
+import "fmt"
 
 // Limits is what a side can take, as its Hello advertises it. A peer's Limits
 // come from the wire: Check them before use.
@@ -37,8 +34,8 @@ func (l Limits) Check() error {
 		return fmt.Errorf("the peer's largest message %d is below %d bytes", l.MaxMsg, minMaxMsg)
 	case l.StagingBlock < minStagingBlock:
 		return fmt.Errorf("the peer's staging block %d is below %d bytes", l.StagingBlock, minStagingBlock)
-	case l.StreamBlock < minStreamBlock || l.StreamBlock > math.MaxInt32:
-		return fmt.Errorf("the peer's stream block %d is outside %d to %d bytes", l.StreamBlock, minStreamBlock, math.MaxInt32)
+	case l.StreamBlock < minStreamBlock:
+		return fmt.Errorf("the peer's stream block %d is below %d bytes", l.StreamBlock, minStreamBlock)
 	}
 	return nil
 }

@@ -16,14 +16,16 @@ const (
 	streamDepth = 16       // receives posted
 	streamSends = 12       // depth of the send queue
 	// streamBlocks are the send blocks; the rest of the send queue is for
-	// messages without payload.
+	// messages without payload. One that settles a batch takes the place of a
+	// block that was not posted.
 	streamBlocks = 4
 	// streamBatch are the blocks of one Write whose last one alone is loud: an
 	// event and a completion for all of them. Half of the blocks are still on
 	// their way while the others are filled.
 	streamBatch = streamBlocks / 2
 	// streamReserve are receives kept for messages without payload: two
-	// credits (the argument of controlReserve), CloseWrite and Close.
+	// credits (the argument of controlReserve), CloseWrite and Close. A credit
+	// that settles a batch takes CloseWrite's, which cannot follow it.
 	streamReserve = 4
 	streamWindow  = streamDepth - streamReserve
 )
@@ -73,7 +75,7 @@ type qpStream struct {
 	free    []int // send blocks not in use
 	sending [streamBlocks]sending
 	bare    int   // outstanding sends without a block
-	orphan  int   // the last quiet send of a batch that ended without a loud one; valid while a send of settleWRID is outstanding
+	orphan  int   // the last quiet send of a batch that ended without a loud one; valid while a send of settleWRID is outstanding, of which there is one at most
 	owed    int   // receives re-posted and not told of
 	flags   uint8 // CloseWrite and Close that are still to be sent
 
@@ -102,9 +104,9 @@ type message struct {
 
 var _ stream = (*qpStream)(nil)
 
-func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration, most int) *qpStream {
+func newQPStream(l *Lane, local, remote net.Addr, drainBound time.Duration, most uint32) *qpStream {
 	s := &qpStream{
-		l: l, local: local, remote: remote, drainBound: drainBound, most: min(most, streamBlock),
+		l: l, local: local, remote: remote, drainBound: drainBound, most: int(min(most, streamBlock)),
 		readBy: newDeadline(l.kick), writeBy: newDeadline(l.kick),
 		readable: make(chan struct{}, 1), writable: make(chan struct{}, 1),
 		ending: make(chan struct{}, 1), breaking: make(chan struct{}, 1),

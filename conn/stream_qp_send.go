@@ -92,7 +92,7 @@ func (s *qpStream) sendData(batch []int, i, n int) error {
 		err = s.l.postSendBlock(block, n, ibverbs.WRSendWithImm, s.takeOwed(), flags)
 	}
 	if err != nil {
-		s.endBatch(batch, i)
+		s.endBatch(batch, i, err)
 		return err
 	}
 	s.sending[block] = sending{out: true, quiet: batch[max(i-1, 0)]}
@@ -102,10 +102,14 @@ func (s *qpStream) sendData(batch []int, i, n int) error {
 // endBatch gives up a batch whose blocks from i on were not posted. Some of the
 // quiet ones before may have completed by now, and nothing tells of it: a send
 // behind them does, in whatever state the queue pair is. If that is refused too,
-// the lane's end waits for them, bounded. mu is held.
-func (s *qpStream) endBatch(batch []int, i int) {
+// the lane's end waits for them, bounded. The stream is broken from then on: the
+// peer must not take an end behind them for that of the bytes. mu is held.
+func (s *qpStream) endBatch(batch []int, i int, why error) {
+	if s.broken == nil {
+		s.broken = fmt.Errorf("stream lane: %w", why)
+	}
 	s.free = append(s.free, batch[i:]...)
-	if i > 0 && s.l.postSend(settleWRID, ibverbs.SGE{}, ibverbs.WRSendWithImm, s.takeOwed()) == nil {
+	if i > 0 && s.l.postSend(settleWRID, ibverbs.SGE{}, ibverbs.WRSendWithImm, streamCredit<<24|s.takeOwed()) == nil {
 		s.orphan = batch[i-1]
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"sync"
 	"testing"
 
@@ -113,16 +114,24 @@ func TestBatchEnds(t *testing.T) {
 
 // TestPeersStreamBlock: no message is larger than what the peer takes in one.
 func TestPeersStreamBlock(t *testing.T) {
-	const least = 5000
+	for _, most := range []uint32{5000, streamBlock, math.MaxUint32} {
+		testStreamBlock(t, most, min(most, streamBlock))
+	}
+}
+
+func testStreamBlock(t *testing.T, peers, most uint32) {
 	n := newNetwork(t, quiet())
 	var q *watchedQP
 	n.filled = func(s *Setup) {
-		s.Peer.StreamBlock = least
+		s.Peer.StreamBlock = peers
 		q = &watchedQP{QP: s.StreamLane.qp}
 		s.StreamLane.qp = q
 	}
 	client, server := n.pair(t)
-	want := bytes.Repeat([]byte("0123456789abcde"), 5000)
+	want := make([]byte, 4*most+1)
+	for i := range want {
+		want[i] = byte(i * 7 >> 3)
+	}
 	got := make(chan []byte)
 	go func() {
 		b := make([]byte, len(want))
@@ -132,6 +141,6 @@ func TestPeersStreamBlock(t *testing.T) {
 	_, err := client.Write(want)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(want, <-got))
-	require.EqualValues(t, least, q.most)
-	require.Len(t, q.flags, len(want)/least)
+	require.Equal(t, most, q.most)
+	require.Len(t, q.flags, 5)
 }

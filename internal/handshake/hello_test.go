@@ -51,10 +51,13 @@ func TestStreamBlock(t *testing.T) {
 
 	ok := limits(goldenHello())
 	require.NoError(t, ok.Check())
-	for _, n := range []uint32{1, 4<<10 - 1, 1 << 31, 1<<32 - 1} {
-		bad := ok
-		bad.StreamBlock = n
-		require.ErrorContains(t, bad.Check(), "stream block")
+	for n, good := range map[uint32]bool{1: false, 4<<10 - 1: false, 4 << 10: true, 1<<32 - 1: true} {
+		l := ok
+		if l.StreamBlock = n; good {
+			require.NoError(t, l.Check(), n)
+		} else {
+			require.ErrorContains(t, l.Check(), "stream block")
+		}
 	}
 }
 

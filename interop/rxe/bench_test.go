@@ -20,7 +20,7 @@ func TestFigureFind(t *testing.T) {
 		{"its heading", " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]", figure{pattern: sendBW}, 0},
 		{"ib_send_lat", " 64      200          13.82          21958.81      14.37    	       50.06       	238.49 		3117.63 		21958.81", figure{pattern: sendLat}, 14.37},
 		{"rstream", "custom    64      1       500     62k         0.16s      0.00     163.49", figure{pattern: rstreamLat}, 163.49},
-		{"bandwidth", "BenchmarkSend/32768B-2  \t     500\t   5681818 ns/op\t        11.80 MiB/s", figure{pattern: goRate}, 11.8},
+		{"bandwidth", "BenchmarkSend/65536B-2  \t     500\t   5681818 ns/op\t        11.80 MiB/s", figure{pattern: goRate}, 11.8},
 		{"latency", "BenchmarkPingPong/events-2  \t    1000\t    240000 ns/op\t       112.1 median-us", figure{pattern: goLat}, 112.1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
