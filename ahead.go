@@ -114,7 +114,7 @@ func (a *ahead) Message(b []byte) {
 	if at < 0 || n > uint64(len(b)-at) || !a.may() {
 		return
 	}
-	list, err := parseDescriptors(b[at:at+int(n)], limits{count: a.ep.cfg.MaxAttachments, size: a.ep.cfg.MaxAttachmentSize})
+	list, err := parseDescriptors(b[at:at+int(n)], a.ep.limits())
 	if err != nil || !canBegin(list) {
 		return
 	}

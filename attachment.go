@@ -3,6 +3,7 @@ package gdrpc
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -102,7 +103,7 @@ func (as Attachments) unique() Attachments {
 func (a *Attachment) LandInto(ctx context.Context, dst *gpubuf.Slice) error {
 	ref, err := dst.TryRef()
 	if err != nil {
-		return errorf(codes.InvalidArgument, "LandInto, attachment %d: %w", a.index, err)
+		return errUnusable(fmt.Sprintf("LandInto: the slice for attachment %d", a.index), err)
 	}
 	defer ref.Free()
 	if ref.Len() != a.Size() {

@@ -118,7 +118,7 @@ func TestAgain(t *testing.T) {
 	require.False(t, replayed.again(lost), "an earlier message was sent")
 
 	other := newCall()
-	other.notMade(errTooMany(2, 1))
+	other.notMade(limits{count: 1}.tooMany(2))
 	require.False(t, other.again(lost))
 }
 

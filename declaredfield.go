@@ -76,13 +76,13 @@ func takeDeclared(msg any, lim limits) ([]descriptor, []mem.BufferSlice, error) 
 	values := r.Get(fd).List()
 	n := values.Len()
 	if n > lim.count {
-		return nil, nil, errTooMany(n, lim.count)
+		return nil, nil, lim.tooMany(n)
 	}
 	list, data := make([]descriptor, n), make([]mem.BufferSlice, n)
 	for i := range n {
 		b := values.Get(i).Bytes()
 		if int64(len(b)) > lim.size {
-			return nil, nil, errTooLarge(i, uint64(len(b)), lim.size)
+			return nil, nil, lim.tooLarge(i, uint64(len(b)))
 		}
 		list[i] = descriptor{size: int64(len(b)), inline: true}
 		data[i] = mem.BufferSlice{mem.SliceBuffer(b)}

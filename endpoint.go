@@ -21,11 +21,18 @@ const (
 	markQuiet = "2" // I am gdrpc, and know that you are
 )
 
+// The sides, as errors name them.
+const (
+	clientSide = "client"
+	serverSide = "server"
+)
+
 // endpoint is what all calls of one ClientConn, or of one Server, share.
 type endpoint struct {
 	cfg   Config
 	err   error      // why cfg cannot be used; nil if it can
 	proto innerCodec // what calls without a content subtype use
+	side  string     // "client" or "server", for errors
 
 	unasked atomic.Uint64 // reply attachments that no caller asked for
 	leases  leases        // a server's replies that are not landed yet
@@ -37,10 +44,14 @@ type endpoint struct {
 }
 
 func newEndpoint(opts []Option) *endpoint {
-	ep := &endpoint{cfg: configOf(opts), proto: codecNamed("proto")}
+	ep := &endpoint{cfg: configOf(opts), proto: codecNamed("proto"), side: clientSide}
 	ep.err = ep.cfg.validate()
 	ep.pool = ep.cfg.Pool
 	return ep
+}
+
+func (ep *endpoint) limits() limits {
+	return limits{count: ep.cfg.MaxAttachments, size: ep.cfg.MaxAttachmentSize, side: ep.side}
 }
 
 // landingPool returns the pool that attachments land in.

@@ -31,7 +31,7 @@ type incoming struct {
 // attachments; nil if there are none. Errors other than *rpcError are the
 // codec's own. Nothing needs freeing if it fails.
 func (ep *endpoint) decode(data mem.BufferSlice, msg any, codec innerCodec) (*incoming, error) {
-	lim := limits{count: ep.cfg.MaxAttachments, size: ep.cfg.MaxAttachmentSize}
+	lim := ep.limits()
 	if codec.kind == codecOther || !inOfferForm(data) {
 		if err := codec.Unmarshal(data, msg); err != nil {
 			return nil, err
@@ -233,10 +233,18 @@ func (in *incoming) reserve(ctx context.Context, list Attachments) ([]*gpubuf.Sl
 	}
 	slices, err := pool.AllocAll(ctx, req)
 	if err != nil {
-		return nil, errorf(codeOf(err), "memory for attachment %d and %d more: %w", list[0].index, len(list)-1, err)
+		return nil, errMemory(list, err)
 	}
 	in.memory.add(len(slices))
 	return slices, nil
+}
+
+// errMemory is what becomes of list if the pool has no memory for it.
+func errMemory(list Attachments, err error) error {
+	if len(list) == 1 {
+		return errorf(codeOf(err), "memory for attachment %d of %d bytes: %w", list[0].index, list[0].desc.size, err)
+	}
+	return errorf(codeOf(err), "memory for %d attachments, from number %d on: %w", len(list), list[0].index, err)
 }
 
 // keep makes slice, which a has landed in, the RPC's.

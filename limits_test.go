@@ -30,30 +30,42 @@ func TestInvalidSlices(t *testing.T) {
 	good, freed := newSlice(t, s.clientPool, 1, 0), newSlice(t, s.clientPool, 1, 0)
 	defer good.Free()
 	freed.Free()
-	for name, bad := range map[string]*gpubuf.Slice{"nil": nil, "freed": freed, "zero": new(gpubuf.Slice)} {
+	for name, tt := range map[string]struct {
+		bad  *gpubuf.Slice
+		text string
+	}{
+		"nil":   {nil, "gpubuf: ref: nil is not a slice of a pool or of Wrap; pass slices of a gpubuf.Pool"},
+		"freed": {freed, "gpubuf: ref: slice already freed; pass slices that are not freed yet; the call takes references of its own"},
+		"zero":  {new(gpubuf.Slice), "gpubuf: ref: not a slice of a pool or of Wrap; pass slices of a gpubuf.Pool"},
+	} {
 		t.Run(name, func(t *testing.T) {
+			bad := tt.bad
 			_, err := s.client.Plain(NewOutgoingContext(testContext(t), good, bad), &testpb.PlainMessage{})
-			requireStatus(t, err, codes.InvalidArgument, "attachment 1")
+			requireStatus(t, err, codes.InvalidArgument, "attachment 1: "+tt.text)
 			s.impl.handle = func(ctx context.Context) error { return SetReply(ctx, good, bad) }
 			_, err = s.client.Plain(testContext(t), &testpb.PlainMessage{})
-			requireStatus(t, err, codes.InvalidArgument, "attachment 1")
+			requireStatus(t, err, codes.InvalidArgument, "attachment 1: "+tt.text)
+			s.replying(t, 1)
+			requireStatus(t, s.call(testContext(t), &Reply{Into: []*gpubuf.Slice{bad}}), codes.InvalidArgument, "Reply.Into[0]: "+tt.text)
+			s.impl.handle = func(ctx context.Context) error { return FromIncomingContext(ctx)[0].LandInto(ctx, bad) }
+			requireStatus(t, s.send(t, 1), codes.InvalidArgument, "LandInto: the slice for attachment 0: "+tt.text)
 		})
 	}
 }
 
 func TestSenderLimits(t *testing.T) {
 	s := connect(t, newForeign(t), Config{InlineLimit: 100000, MaxAttachmentSize: 200000, MaxAttachments: 3}, Config{})
-	requireStatus(t, s.send(t, 1, 200001), codes.ResourceExhausted, "attachment 1 has 200001 bytes; the limit is 200000 (Config.MaxAttachmentSize)")
-	requireStatus(t, s.send(t, 1, 1, 1, 1), codes.ResourceExhausted, "4 attachments in one message; the limit is 3 (Config.MaxAttachments)")
+	requireStatus(t, s.send(t, 1, 200001), codes.ResourceExhausted, "attachment 1 has 200001 bytes; the limit is 200000 (the client's gdrpc.Config.MaxAttachmentSize: raise it there")
+	requireStatus(t, s.send(t, 1, 1, 1, 1), codes.ResourceExhausted, "4 attachments in one message; the limit is 3 (the client's gdrpc.Config.MaxAttachments: raise it there")
 	requireStatus(t, s.send(t, 60000, 40001), codes.ResourceExhausted,
-		"number 1 make 100001 bytes", "the limit is 100000 (Config.InlineLimit", "grpc.MaxRecvMsgSize", "not made by gdrpc's dialer")
+		"number 1 make 100001 bytes", "the limit is 100000 (the client's gdrpc.Config.InlineLimit", "grpc.MaxRecvMsgSize", "not made by gdrpc's dialer")
 	require.NoError(t, s.send(t, 60000, 40000))
 }
 
 func TestReceiverLimits(t *testing.T) {
 	s := connect(t, newLanes(t), Config{}, Config{MaxAttachmentSize: 200000, MaxAttachments: 3})
-	requireStatus(t, s.send(t, 1, 200001), codes.ResourceExhausted, "attachment 1 has 200001 bytes; the limit is 200000")
-	requireStatus(t, s.send(t, 1, 1, 1, 1), codes.ResourceExhausted, "the limit is 3")
+	requireStatus(t, s.send(t, 1, 200001), codes.ResourceExhausted, "attachment 1 has 200001 bytes; the limit is 200000 (the server's gdrpc.Config.MaxAttachmentSize: raise it there")
+	requireStatus(t, s.send(t, 1, 1, 1, 1), codes.ResourceExhausted, "the limit is 3 (the server's gdrpc.Config.MaxAttachments: raise it there")
 	require.NoError(t, s.send(t, 1, 200000))
 }
 
@@ -76,13 +88,13 @@ func TestInlineOverflow(t *testing.T) {
 func TestRequire(t *testing.T) {
 	s := connect(t, newForeign(t), Config{Require: conn.PathSoft}, Config{})
 	require.NoError(t, s.send(t, 16<<10))
-	requireStatus(t, s.send(t, 1, 16<<10+1), codes.FailedPrecondition, "attachment 1", "Config.Require is soft", "not made by gdrpc's dialer")
+	requireStatus(t, s.send(t, 1, 16<<10+1), codes.FailedPrecondition, "attachment 1", "the client's gdrpc.Config.Require is soft", "not made by gdrpc's dialer")
 
 	s = connect(t, newForeign(t), Config{}, Config{Require: conn.PathSoft})
-	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path inline is worse than Config.Require, soft")
+	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path inline is worse than the server's gdrpc.Config.Require, soft")
 
 	s = connect(t, newLanes(t), Config{}, Config{Require: conn.PathGDR})
-	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than Config.Require, gdr; ", "give both sides RDMA devices (conn.Config.NICs)")
+	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than the server's gdrpc.Config.Require, gdr; ", "give both sides RDMA devices (conn.Config.NICs)")
 }
 
 func TestPoolLimits(t *testing.T) {
@@ -92,7 +104,7 @@ func TestPoolLimits(t *testing.T) {
 	requireStatus(t, s.send(t, 2<<20, 2<<20, 2<<20), codes.ResourceExhausted, "larger than the pool's limit")
 
 	full := newSlice(t, serverPool, 2<<20, 0)
-	requireStatus(t, s.send(t, 2<<20, 2<<20), codes.ResourceExhausted, "pool full")
+	requireStatus(t, s.send(t, 2<<20, 2<<20), codes.ResourceExhausted, "memory for 2 attachments, from number 0 on: gpubuf: alloc", "pool full")
 	full.Free()
 	require.NoError(t, s.send(t, 2<<20, 2<<20))
 }
@@ -111,7 +123,7 @@ func TestHoldNoWait(t *testing.T) {
 		_, err := as[1].Slice(ctx)
 		return err
 	}
-	requireStatus(t, s.send(t, 2<<20, 2<<20), codes.ResourceExhausted, "memory for attachment 1", "pool full")
+	requireStatus(t, s.send(t, 2<<20, 2<<20), codes.ResourceExhausted, "memory for attachment 1 of 2097152 bytes: gpubuf: alloc", "pool full")
 }
 
 func TestConfigErrors(t *testing.T) {

@@ -148,7 +148,7 @@ func errWorse(a *Attachment, path, need conn.Path, why string) error {
 	if why != "" {
 		why = "; " + why
 	}
-	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than Config.Require, %v%s", a.index, a.desc.size, path, need, why)
+	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than the %s's gdrpc.Config.Require, %v%s", a.index, a.desc.size, path, a.in.ep.side, need, why)
 }
 
 // whyWorse is what is known of why attachments that land on c take no path as good
@@ -163,5 +163,5 @@ func whyWorse(c *conn.Conn, need conn.Path) string {
 	case s.Mode == conn.ModeVerbs:
 		return s.Staged
 	}
-	return cmp.Or(s.Reason, "no NICs on one side") + "; give both sides RDMA devices (conn.Config.NICs), or lower Config.Require"
+	return cmp.Or(s.Reason, "no NICs on one side") + "; give both sides RDMA devices (conn.Config.NICs), or lower gdrpc.Config.Require"
 }

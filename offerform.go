@@ -97,10 +97,11 @@ func appendPlace(b []byte, p conn.Place) []byte {
 	return protowire.AppendFixed64(b, p.Generation)
 }
 
-// limits bounds what a peer may list.
+// limits bounds the attachments of one message, in either direction.
 type limits struct {
 	count int
 	size  int64
+	side  string // whose they are, for errors, which often reach the other side
 }
 
 // offered is a message in offer form, taken apart. Whoever has it frees inline
@@ -183,7 +184,7 @@ func parseDescriptors(b []byte, lim limits) ([]descriptor, error) {
 		}
 		b = b[n:]
 		if len(list) == lim.count {
-			return nil, errTooMany(len(list)+1, lim.count)
+			return nil, lim.tooMany(len(list) + 1)
 		}
 		d, err := parseDescriptor(body, len(list), lim)
 		if err != nil {
@@ -252,7 +253,7 @@ func (f *descriptorFields) check(index int, lim limits) (descriptor, error) {
 	case d.inline == (len(f.token) > 0), !d.inline && len(f.token) != len(d.token):
 		return d, errMalformed("descriptor %d: want a token of 16 bytes or inline, not both", index)
 	case f.size > math.MaxInt64 || int64(f.size) > lim.size:
-		return d, errTooLarge(index, f.size, lim.size)
+		return d, lim.tooLarge(index, f.size)
 	case f.offset > math.MaxInt64 || f.slot > math.MaxUint32:
 		return d, errMalformed("descriptor %d: offset %d, slot %d", index, f.offset, f.slot)
 	}
@@ -272,10 +273,12 @@ func errMalformed(format string, args ...any) error {
 	return errorf(codes.Internal, "malformed offer form: "+format, args...)
 }
 
-func errTooMany(n, limit int) error {
-	return errorf(codes.ResourceExhausted, "%d attachments in one message; the limit is %d (Config.MaxAttachments)", n, limit)
+func (l limits) tooMany(n int) error {
+	return errorf(codes.ResourceExhausted, "%d attachments in one message; the limit is %d (the %s's gdrpc.Config.MaxAttachments: "+
+		"raise it there, or send several messages)", n, l.count, l.side)
 }
 
-func errTooLarge(index int, size uint64, limit int64) error {
-	return errorf(codes.ResourceExhausted, "attachment %d has %d bytes; the limit is %d (Config.MaxAttachmentSize)", index, size, limit)
+func (l limits) tooLarge(index int, size uint64) error {
+	return errorf(codes.ResourceExhausted, "attachment %d has %d bytes; the limit is %d (the %s's gdrpc.Config.MaxAttachmentSize: "+
+		"raise it there, or send several attachments)", index, size, l.size, l.side)
 }

@@ -43,25 +43,36 @@ func (r route) stock() error {
 // borrow takes references to slices that a user passes, so that they outlive
 // the call whatever the user does. It names the one that cannot be sent.
 func (ep *endpoint) borrow(slices []*gpubuf.Slice) ([]*gpubuf.Slice, error) {
-	if len(slices) > ep.cfg.MaxAttachments {
-		return nil, errTooMany(len(slices), ep.cfg.MaxAttachments)
+	lim := ep.limits()
+	if len(slices) > lim.count {
+		return nil, lim.tooMany(len(slices))
 	}
 	refs := make([]*gpubuf.Slice, 0, len(slices))
 	for i, s := range slices {
 		ref, err := s.TryRef()
-		if err == nil && ref.Len() > ep.cfg.MaxAttachmentSize {
+		if err == nil && ref.Len() > lim.size {
 			size := ref.Len()
 			ref.Free()
 			freeSlices(refs)
-			return nil, errTooLarge(i, uint64(size), ep.cfg.MaxAttachmentSize)
+			return nil, lim.tooLarge(i, uint64(size))
 		}
 		if err != nil {
 			freeSlices(refs)
-			return nil, errorf(codes.InvalidArgument, "attachment %d: %w", i, err)
+			return nil, errUnusable(fmt.Sprintf("attachment %d", i), err)
 		}
 		refs = append(refs, ref)
 	}
 	return refs, nil
+}
+
+// errUnusable is the error for a slice that a user passes, of which TryRef says
+// that it cannot be used.
+func errUnusable(what string, err error) error {
+	remedy := "pass slices of a gpubuf.Pool or of gpubuf.Wrap"
+	if errors.Is(err, gpubuf.ErrFreed) {
+		remedy = "pass slices that are not freed yet; the call takes references of its own, so yours can be freed once it has returned"
+	}
+	return errorf(codes.InvalidArgument, "%s: %w; %s", what, err, remedy)
 }
 
 func freeSlices(slices []*gpubuf.Slice) {
@@ -138,11 +149,11 @@ func (ep *endpoint) plan(slices []*gpubuf.Slice, r route) ([]descriptor, error) 
 		case !small && errors.Is(why, conn.ErrLanesLost): // another connection has lanes
 			return nil, errorf(codes.Unavailable, "attachment %d of %d bytes: %w", i, size, why)
 		case why != nil && !small && ep.cfg.Require > conn.PathInline:
-			return nil, errorf(codes.FailedPrecondition, "attachment %d of %d bytes would go inside the message; Config.Require is %v: %w", i, size, ep.cfg.Require, why)
+			return nil, errorf(codes.FailedPrecondition, "attachment %d of %d bytes would go inside the message; the %s's gdrpc.Config.Require is %v: %w", i, size, ep.side, ep.cfg.Require, why)
 		}
 		if inline += size; inline > ep.cfg.InlineLimit {
-			return nil, errorf(codes.ResourceExhausted, "the attachments up to number %d make %d bytes inside the message; the limit is %d (Config.InlineLimit; "+
-				"raise it together with the peer's grpc.MaxRecvMsgSize, 4 MiB by default); they go inside because: %w", i, inline, ep.cfg.InlineLimit, why)
+			return nil, errorf(codes.ResourceExhausted, "the attachments up to number %d make %d bytes inside the message; the limit is %d (the %s's gdrpc.Config.InlineLimit; "+
+				"raise it together with the peer's grpc.MaxRecvMsgSize, 4 MiB by default); they go inside because: %w", i, inline, ep.cfg.InlineLimit, ep.side, why)
 		}
 	}
 	return list, nil

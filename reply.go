@@ -3,6 +3,7 @@ package gdrpc
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -116,7 +117,7 @@ func (r *Reply) matchInto(list Attachments) (refs []*gpubuf.Slice, err error) {
 		ref, err := s.TryRef()
 		if err != nil {
 			freeSlices(refs)
-			return nil, errorf(codes.InvalidArgument, "Reply.Into[%d]: %w", i, err)
+			return nil, errUnusable(fmt.Sprintf("Reply.Into[%d]", i), err)
 		}
 		refs = append(refs, ref)
 		if ref.Len() != list[i].Size() {

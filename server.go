@@ -33,7 +33,7 @@ func NewServer(opts ...grpc.ServerOption) *Server {
 			own = append(own, o)
 		}
 	}
-	ep := newEndpoint(own)
+	ep := newServerEndpoint(own)
 	all := append(opts[:len(opts):len(opts)], ep.serverOptions()...)
 	return &Server{Server: grpc.NewServer(all...), ep: ep}
 }
@@ -78,7 +78,15 @@ func (s *Server) close() {
 // are then registered through Register. They may not be given twice, nor
 // together with grpc.StreamInterceptor or grpc.ForceServerCodec. Replies that
 // have not been landed when such a server stops stay until their leases end.
-func ServerOptions(opts ...Option) []grpc.ServerOption { return newEndpoint(opts).serverOptions() }
+func ServerOptions(opts ...Option) []grpc.ServerOption {
+	return newServerEndpoint(opts).serverOptions()
+}
+
+func newServerEndpoint(opts []Option) *endpoint {
+	ep := newEndpoint(opts)
+	ep.side = serverSide
+	return ep
+}
 
 func (ep *endpoint) serverOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{

@@ -32,6 +32,8 @@ var (
 	ErrClosed = net.ErrClosed
 )
 
+var errNil = fmt.Errorf("nil is %w", ErrInvalidSlice)
+
 // PoolError is a request that a Pool could not meet, with the pool's numbers
 // at that moment.
 type PoolError struct {

@@ -167,11 +167,8 @@ func (s *Slice) Free() {
 
 // end ends the use of the handle, which keeps its reference until release.
 func (s *Slice) end() {
-	if s == nil {
-		misuse(ErrInvalidSlice)
-	}
-	if !s.state.CompareAndSwap(stateLive, stateFreed) {
-		misuse(s.live())
+	if s == nil || !s.state.CompareAndSwap(stateLive, stateFreed) {
+		s.misuse("free")
 	}
 }
 
@@ -188,7 +185,7 @@ func (s *Slice) release() {
 // live says why the handle may not be used, or nil.
 func (s *Slice) live() error {
 	if s == nil {
-		return ErrInvalidSlice
+		return errNil
 	}
 	switch s.state.Load() {
 	case stateLive:
@@ -246,11 +243,16 @@ func (s *Slice) bounds(op string, off, n int64) error {
 
 func (s *Slice) must() {
 	if err := s.live(); err != nil {
-		misuse(err)
+		s.misuse("use")
 	}
 }
 
 // misuse panics for a handle that the program must not use.
-func misuse(err error) {
-	panic(fmt.Sprintf("BUG: gpubuf: use of a Slice: %v", err))
+func (s *Slice) misuse(op string) {
+	err := s.live()
+	if err != ErrFreed {
+		panic(fmt.Sprintf("gpubuf: %s of a Slice: %v; take one from Pool.Alloc or Wrap", op, err))
+	}
+	panic(fmt.Sprintf("gpubuf: %s of a Slice of %d bytes on %s: %v; free each handle once, and use it no more; who else wants the bytes takes a handle of his own by Ref",
+		op, s.n, s.origin.device.Name(), err))
 }

@@ -118,6 +118,6 @@ func (s *Slice) heldBytes() []byte {
 
 func (s *Slice) mustHold() {
 	if err := s.hold(); err != nil {
-		misuse(err)
+		s.misuse("use")
 	}
 }

@@ -3,6 +3,7 @@ package gpubuf_test
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,9 +39,14 @@ func TestSliceMisusePanics(t *testing.T) {
 		"CopyTo it": func(s *gpubuf.Slice) { _ = live.CopyTo(s) },
 	}
 	for name, use := range uses {
-		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: slice already freed", func() { use(freed) }, name)
-		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: not a slice of a pool or of Wrap", func() { use(nil) }, name)
-		require.PanicsWithValue(t, "BUG: gpubuf: use of a Slice: not a slice of a pool or of Wrap", func() { use(&gpubuf.Slice{}) }, name)
+		op := "use"
+		if strings.HasPrefix(name, "Free") {
+			op = "free"
+		}
+		require.PanicsWithValue(t, "gpubuf: "+op+" of a Slice of 10 bytes on host: slice already freed; free each handle once, and use it no more; "+
+			"who else wants the bytes takes a handle of his own by Ref", func() { use(freed) }, name)
+		require.PanicsWithValue(t, "gpubuf: "+op+" of a Slice: nil is not a slice of a pool or of Wrap; take one from Pool.Alloc or Wrap", func() { use(nil) }, name)
+		require.PanicsWithValue(t, "gpubuf: "+op+" of a Slice: not a slice of a pool or of Wrap; take one from Pool.Alloc or Wrap", func() { use(&gpubuf.Slice{}) }, name)
 	}
 	require.Equal(t, 1, p.Stats().Slices)
 }
