@@ -2,7 +2,7 @@
 // attachment that lands in the memory of a GPU, an emulated one by default, has
 // it hashed there, and gets it back. It then does the same with stock gRPC bytes fields.
 //
-//	quickstart [-json] [-rounds N] [-device cuda:N] [-path PATH] [-listen ADDR] [FILE]
+//	quickstart [-json] [-v] [-rounds N] [-device NAME] [-path PATH] [-listen ADDR] [FILE]
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf/named"
 )
 
 // options are what the command line says.
@@ -53,7 +54,7 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.verbose, "v", false, "log connections and fallbacks to standard error")
 	fs.IntVar(&o.rounds, "rounds", 0, "timed rounds after the warm-up; 0 means 10, fewer for files above 64 MiB")
 	fs.Func("path", "how the attachment goes, or fail: soft, ipc, or with RDMA rdma-staged, gdr; by default the best that can be had without RDMA", o.parsePath)
-	fs.StringVar(&o.device, "device", emulated, "the GPU of both processes: an emulated one, or cuda:N")
+	fs.StringVar(&o.device, "device", emulated, "whose memory both processes use: "+named.Names)
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the gdrpc server")
 	fs.Usage = func() {
 		fmt.Fprintln(fs.Output(), "usage: quickstart [flags] [FILE]\n\nFILE is what to send; by default the go command's own binary.")

@@ -109,7 +109,7 @@ func TestTable(t *testing.T) {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	for _, want := range []string{"sha256", "by path ipc, provider soft", "gdrpc attachment", "stock gRPC bytes"} {
+	for _, want := range []string{"sha256", "by path ipc, provider soft", "no network is in it", "gdrpc attachment", "stock gRPC bytes"} {
 		require.Contains(t, string(out), want)
 	}
 }
@@ -127,6 +127,11 @@ func TestErrors(t *testing.T) {
 		{"no such file", []string{filepath.Join(t.TempDir(), "missing")}, 1, "no such file"},
 		{"directory", []string{t.TempDir()}, 1, "not a regular file"},
 		{"larger than memory", []string{sparseFile(t, 1<<42)}, 1, "are available"},
+		{"larger than memory, emu", []string{"-device", "emu", sparseFile(t, 1<<42)}, 1, "are available"},
+		{"larger than memory, emu-async", []string{"-device", "emu-async", sparseFile(t, 1<<42)}, 1, "are available"},
+		{"larger than memory, host", []string{"-device", "host", sparseFile(t, 1<<42)}, 1, "are available"},
+		{"no such device", []string{"-device", "disk", randomFile(t, 1)}, 1, "quickstart: named: open \"disk\": no such device"},
+		{"names of devices", []string{"-h"}, 2, "emu-async or host"},
 		{"port taken", []string{"-listen", taken.Addr().String(), randomFile(t, 1)}, 1, "address already in use"},
 		{"two files", []string{"a", "b"}, 2, "usage:"},
 		{"unknown flag", []string{"-x"}, 2, "usage:"},

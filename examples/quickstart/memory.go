@@ -13,14 +13,14 @@ const stockCopies = 14
 
 // checkMemory fails if the file will not fit: the client holds it twice and the
 // server once, in what is device memory to them but host memory to the machine,
-// unless the GPU is a real one.
+// unless the device is a real GPU.
 func checkMemory(device string, size int64) error {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return nil // not Linux: try
 	}
 	need := stockCopies * min(size, stockMost)
-	if device == emulated {
+	if kind, _, _ := strings.Cut(device, ":"); kind != "cuda" {
 		need += 3 * size
 	}
 	if available, ok := memAvailable(string(text)); ok && need > available {

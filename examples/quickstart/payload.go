@@ -24,7 +24,7 @@ const emulated = "emu:0"
 
 // openDevice opens a GPU. An emulated one is as large as it needs to be.
 func openDevice(name string, limit int64) (gpubuf.Device, error) {
-	if name == emulated {
+	if name == emulated || name == "emu" { // which are one device
 		return emu.New(&emu.Config{Memory: limit + 256<<20})
 	}
 	return named.Open(name)

@@ -64,12 +64,13 @@ func startServer(ctx context.Context, cfg serverConfig) (*process, error) {
 	}
 	p := &process{cmd: cmd, stdin: stdin}
 	err = json.NewDecoder(stdout).Decode(&p.ready)
-	if err == nil && p.ready.Error != "" {
-		err = errors.New(p.ready.Error)
-	}
 	if err != nil {
 		p.stop()
 		return nil, fmt.Errorf("the server process did not start: %w", err)
+	}
+	if p.ready.Error != "" {
+		p.stop()
+		return nil, errors.New(p.ready.Error) // it has told all that there is to tell
 	}
 	return p, nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/gdrpc/gdrpc/conn"
 )
 
 // result is what the rounds showed. Every round's bytes were verified.
@@ -74,11 +76,14 @@ func report(w io.Writer, r *result, asJSON bool) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(tw, "file\t%s, %d bytes\n", r.File, r.Bytes)
 	fmt.Fprintf(tw, "sha256\t%x, the same on both sides and in what came back\n", r.Sum)
-	fmt.Fprintf(tw, "landed\ton %s by path %s, provider %s\n\n", r.Device, r.Path, r.Provider)
+	fmt.Fprintf(tw, "landed\ton %s by path %s, provider %s\n", r.Device, r.Path, r.Provider)
+	if r.Path == conn.PathIPC.String() {
+		fmt.Fprintln(tw, "\tipc is memory that two processes of one host share: no network is in it. -path soft goes over TCP")
+	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(tw, "device to device and back\tbytes each way\ttime\tGB/s\tratio")
+	fmt.Fprintln(tw, "\ndevice to device and back\tbytes each way\ttime\tGB/s\tratio")
 	fmt.Fprintf(tw, "gdrpc attachment\t%d\t%v\t%.2f\t%.2f\n", r.Bytes, round(median(r.Times)), s.GdrpcGBps, s.Ratio)
 	fmt.Fprintf(tw, "stock gRPC bytes\t%d\t%v\t%.2f\t1\n", r.StockBytes, round(median(r.StockTimes)), s.StockGBps)
 	if err := tw.Flush(); err != nil {

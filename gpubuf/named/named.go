@@ -4,6 +4,7 @@ package named
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,32 +15,38 @@ import (
 )
 
 // Names is what Open takes, for usage texts.
-const Names = "cuda, emu, emu-async or host, with :INDEX for another than the first"
+const Names = "cuda, emu, emu-async or host; cuda:INDEX and emu:INDEX for another than the first"
 
 // Open opens the device that a name means, KIND or KIND:INDEX: "host", "emu",
 // "emu-async" (emu.NewAsync) and "cuda", whose index counts the GPUs that the
-// driver shows this process. The caller closes it. Errors: of the name, and those of
-// cuda.New, which match gpubuf.ErrNoDevice and gpubuf.ErrNotSupported.
+// driver shows this process. There is one host. The caller closes the device. Errors:
+// of the name, and those of cuda.New, which match gpubuf.ErrNoDevice and
+// gpubuf.ErrNotSupported.
 func Open(name string) (gpubuf.Device, error) {
 	kind, number, numbered := strings.Cut(name, ":")
+	if !slices.Contains([]string{"host", "emu", "emu-async", "cuda"}, kind) {
+		return nil, wrong(name, "no such device")
+	}
 	index, err := 0, error(nil)
 	if numbered {
 		index, err = strconv.Atoi(number)
 	}
 	if err != nil || index < 0 {
-		return nil, unknown(name)
+		return nil, wrong(name, fmt.Sprintf("bad index %q, which is a number from 0", number))
 	}
 	switch kind {
 	case "host":
+		if index > 0 {
+			return nil, wrong(name, "bad index: there is one host")
+		}
 		return host.New(), nil
 	case "emu":
 		return checked(emu.New(&emu.Config{Index: index}))
 	case "emu-async":
 		return checked(emu.NewAsync(&emu.Config{Index: index}, nil))
-	case "cuda":
+	default:
 		return checked(cuda.New(&cuda.Config{Index: index}))
 	}
-	return nil, unknown(name)
 }
 
 // Warm uses the device that a name means, if there is one, and keeps it until
@@ -64,6 +71,9 @@ func checked[D gpubuf.Device](d D, err error) (gpubuf.Device, error) {
 	return d, nil
 }
 
-func unknown(name string) error {
-	return fmt.Errorf("named: open %q: no such device; want %s", name, Names)
+func wrong(name, cause string) error {
+	if name == "" {
+		cause = "empty name"
+	}
+	return fmt.Errorf("named: open %q: %s; want %s", name, cause, Names)
 }

@@ -2,6 +2,7 @@ package named
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
@@ -12,7 +13,7 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestOpen(t *testing.T) {
-	for name, want := range map[string]string{"host": "host", "emu": "emu:0", "emu:3": "emu:3", "emu-async:1": "emu:1"} {
+	for name, want := range map[string]string{"host": "host", "host:0": "host", "emu": "emu:0", "emu:3": "emu:3", "emu-async:1": "emu:1"} {
 		d, err := Open(name)
 		require.NoError(t, err, name)
 		require.Equal(t, want, d.Name())
@@ -20,10 +21,24 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestUnknown(t *testing.T) {
-	for _, name := range []string{"", "disk", "emu:", "emu:x", "emu:-1", "cuda:-1", "cuda:0x1", ":0"} {
+func TestWrongName(t *testing.T) {
+	for name, cause := range map[string]string{
+		"":        "empty name",
+		"disk":    "no such device",
+		"disk:x":  "no such device",
+		":0":      "no such device",
+		"emu:":    `bad index ""`,
+		"emu:x":   `bad index "x"`,
+		"emu:-1":  `bad index "-1"`,
+		"cuda:-1": `bad index "-1"`,
+		"cuda:0x": `bad index "0x"`,
+		"host:x":  `bad index "x"`,
+		"host:1":  "there is one host",
+	} {
 		d, err := Open(name)
-		require.ErrorContains(t, err, "want cuda, emu", "%q", name)
+		require.ErrorContains(t, err, fmt.Sprintf("named: open %q: ", name))
+		require.ErrorContains(t, err, cause)
+		require.ErrorContains(t, err, "; want "+Names)
 		require.Nil(t, d)
 	}
 }
