@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,11 +34,12 @@ func Devices() ([]*Device, error) {
 }
 
 // Open opens the device with the given name, "mlx5_0" for example. If there is
-// none the error is ErrNoDevice and lists those that there are.
+// none the error is ErrNoDevice and lists those that there are. Without
+// libibverbs or cgo it is ErrNotSupported.
 func Open(name string) (ibverbs.Context, error) {
 	lib, err := load(libraryName)
 	if err != nil {
-		return nil, err
+		return nil, unopened(name, err)
 	}
 	return lib.openByName(name)
 }
@@ -72,7 +74,7 @@ func (l *library) devices() ([]*Device, error) {
 func (l *library) openByName(name string) (ibverbs.Context, error) {
 	devices, err := l.devices()
 	if err != nil {
-		return nil, err
+		return nil, unopened(name, err)
 	}
 	var names []string
 	for _, d := range devices {
@@ -83,6 +85,17 @@ func (l *library) openByName(name string) (ibverbs.Context, error) {
 	}
 	slices.Sort(names)
 	return nil, noDevice("open_device", name, "there are "+strings.Join(names, ", "))
+}
+
+// unopened makes the error of a device that was asked for by name of the error
+// that came before it was looked for.
+func unopened(name string, err error) error {
+	e := &ibverbs.Error{Op: "open_device", Subject: name, Err: err}
+	var before *ibverbs.Error
+	if errors.As(err, &before) {
+		e.Err, e.Remedy = before.Err, before.Remedy
+	}
+	return e
 }
 
 func noDevice(op, name, remedy string) error {

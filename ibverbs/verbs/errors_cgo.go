@@ -56,6 +56,20 @@ func (e errnoError) sentinel() error {
 	return nil
 }
 
+// listErrno is why libibverbs has no list of devices.
+type listErrno syscall.Errno
+
+// Error says what the errno means for the list (ibv_get_device_list(3)).
+func (e listErrno) Error() string {
+	if syscall.Errno(e) == unix.ENOSYS {
+		return "the kernel has no RDMA support loaded (ENOSYS)"
+	}
+	return "the list cannot be had: " + errnoError(e).Error()
+}
+
+// Unwrap returns ErrNoDevice and the errno.
+func (e listErrno) Unwrap() []error { return []error{ibverbs.ErrNoDevice, syscall.Errno(e)} }
+
 // failed makes the error of a call that libibverbs refused.
 func failed(op, subject string, errno C.int, remedy string) error {
 	return &ibverbs.Error{Op: op, Subject: subject, Err: errnoError(errno), Remedy: remedy}

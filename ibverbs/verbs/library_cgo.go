@@ -10,11 +10,11 @@ package verbs
 import "C"
 
 import (
-	"fmt"
 	"syscall"
 	"unsafe"
 
 	"github.com/gdrpc/gdrpc/ibverbs"
+	"golang.org/x/sys/unix"
 )
 
 // library is libibverbs in this process. It is immutable. The shared library
@@ -43,9 +43,11 @@ func (l *library) list(f func(list **C.struct_gv_device, names []string) error) 
 	var list **C.struct_gv_device
 	var n C.int
 	if errno := C.gv_get_device_list(l.fn, &list, &n); errno != 0 {
-		e := syscall.Errno(errno)
-		return &ibverbs.Error{Op: "get_device_list", Subject: libraryName, Err: fmt.Errorf("%w: %w", ibverbs.ErrNoDevice, e),
-			Remedy: "load the kernel module ib_uverbs and the driver of the device"}
+		e := &ibverbs.Error{Op: "get_device_list", Subject: libraryName, Err: listErrno(errno)}
+		if syscall.Errno(errno) == unix.ENOSYS {
+			e.Remedy = "load the kernel module ib_uverbs and the driver of the device"
+		}
+		return e
 	}
 	defer C.gv_free_device_list(l.fn, list)
 	names := make([]string, n)

@@ -66,8 +66,15 @@ func TestDevices(t *testing.T) {
 
 	f.fail("ibv_get_device_list", "38") // ENOSYS
 	_, err = f.lib.devices()
-	requireError(t, err, "get_device_list", ibverbs.ErrNoDevice, "ib_uverbs")
+	requireError(t, err, "get_device_list", ibverbs.ErrNoDevice, "libibverbs.so.1: the kernel has no RDMA support loaded (ENOSYS); load", "ib_uverbs")
 	require.ErrorIs(t, err, unix.ENOSYS)
+	_, err = f.lib.openByName("mlx5_9")
+	requireError(t, err, "open_device", ibverbs.ErrNoDevice, "open_device mlx5_9: the kernel has no RDMA support loaded (ENOSYS); load")
+	require.ErrorIs(t, err, unix.ENOSYS)
+
+	f.fail("ibv_get_device_list", "1") // EPERM
+	_, err = f.lib.devices()
+	requireError(t, err, "get_device_list", ibverbs.ErrNoDevice, "the list cannot be had", "EPERM")
 }
 
 // TestDeviceOfThisMachine checks what the exported functions say here, whatever
@@ -80,6 +87,7 @@ func TestDeviceOfThisMachine(t *testing.T) {
 		require.True(t, errors.Is(err, ibverbs.ErrNoDevice) || errors.Is(err, ibverbs.ErrNotSupported), err.Error())
 	}
 	_, err = Open("no such device")
+	require.ErrorContains(t, err, "open_device no such device: ")
 	require.True(t, errors.Is(err, ibverbs.ErrNoDevice) || errors.Is(err, ibverbs.ErrNotSupported), err.Error())
 }
 
