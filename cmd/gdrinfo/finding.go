@@ -52,10 +52,17 @@ func (f finding) String() string {
 }
 
 // short cuts a reason that is too long, such as a list of all the places where a
-// library was looked for.
+// library was looked for, between two clauses or else two words.
 func short(why string) string {
 	if len(why) <= longest {
 		return why
 	}
-	return strings.ToValidUTF8(why[:longest], "") + "... (all of it by -json)"
+	head := why[:longest]
+	if i := strings.LastIndex(head, "; "); i > 0 {
+		head = head[:i]
+	} else if i := strings.LastIndex(head, " "); i > 0 {
+		head = head[:i]
+	}
+	head = strings.ToValidUTF8(head, "") + "; ... all of it by -json"
+	return head + strings.Repeat(")", max(strings.Count(head, "(")-strings.Count(head, ")"), 0))
 }

@@ -20,11 +20,14 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -103,8 +106,36 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, complain(fs, "-tls is for an ADDRESS")
 	case o.name != "" && !o.tls:
 		return o, complain(fs, "-server-name goes with -tls")
+	case o.address != "":
+		if err := checkAddress(o.address); err != nil {
+			return o, complain(fs, err.Error())
+		}
 	}
 	return o, nil
+}
+
+// checkAddress refuses what the dialer could not make sense of. It asks no name
+// server.
+func checkAddress(address string) error {
+	if strings.HasPrefix(address, "unix:") || strings.HasPrefix(address, "unix-abstract:") {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil && port == "" {
+		err = errors.New("the port is empty")
+	}
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err == nil {
+		return nil
+	}
+	cause := err.Error()
+	var e *net.AddrError
+	if errors.As(err, &e) {
+		cause = e.Err
+	}
+	return fmt.Errorf("ADDRESS %q: %s; want HOST:PORT with the port that the server listens on, [IPV6]:PORT, unix:PATH or unix-abstract:NAME", address, cause)
 }
 
 func complain(fs *flag.FlagSet, what string) error {

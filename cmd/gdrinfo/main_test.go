@@ -33,11 +33,26 @@ func TestArguments(t *testing.T) {
 		{[]string{"a:1", "-json"}, exitFailed, "flags stand before it"},
 		{[]string{"-tls"}, exitFailed, "-tls is for an ADDRESS"},
 		{[]string{"-timeout", "0s", "a:1"}, exitFailed, "must be positive"},
+		{[]string{"127.0.0.1"}, exitFailed, `ADDRESS "127.0.0.1": missing port in address; want HOST:PORT`},
+		{[]string{"foo:"}, exitFailed, `ADDRESS "foo:": the port is empty; want`},
+		{[]string{"foo:99999"}, exitFailed, `ADDRESS "foo:99999": invalid port; want`},
+		{[]string{"foo:no-such-service"}, exitFailed, `ADDRESS "foo:no-such-service": `},
+		{[]string{"::1"}, exitFailed, `too many colons in address; want HOST:PORT`},
+		{[]string{"dns:///foo:1"}, exitFailed, `too many colons in address`},
 	} {
 		code, stdout, stderr := run(t, nothing(t), nil, tt.args...)
 		require.Equal(t, tt.code, code, tt.args)
 		require.Contains(t, stderr, tt.says)
 		require.Empty(t, stdout)
+	}
+}
+
+// TestAddresses: what the dialer takes is dialled.
+func TestAddresses(t *testing.T) {
+	for _, address := range []string{"unix:/nowhere/sock", "unix:///nowhere/sock", "unix-abstract:gdrinfo-nobody", "127.0.0.1:0", "[::1]:0"} {
+		code, _, stderr := run(t, noRDMA(), nil, address)
+		require.Equal(t, exitUnreachable, code, address)
+		require.Empty(t, stderr)
 	}
 }
 

@@ -39,11 +39,15 @@ func library(err error) finding {
 	if err == nil {
 		return finding{State: yes}
 	}
-	f := refused(err)
-	if errors.Is(err, ibverbs.ErrNoDevice) {
-		f.State = yes // it is there, and lists nothing
+	if !errors.Is(err, ibverbs.ErrNoDevice) {
+		return refused(err)
 	}
-	return f
+	f := finding{State: yes, Why: "installed; it lists no device"}
+	var e *ibverbs.Error
+	if errors.As(err, &e) && e.Err != ibverbs.ErrNoDevice {
+		f.Why += ": " + e.Err.Error()
+	}
+	return f // the devices and paths have the remedies
 }
 
 // ask opens the device and takes from it what sysfs does not know. ports are

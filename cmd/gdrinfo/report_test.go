@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -136,6 +137,31 @@ func TestCapIPCLock(t *testing.T) {
 	s.memlock = func() (soft, hard uint64, err error) { return 64 << 10, 64 << 10, nil }
 	require.NoError(t, os.WriteFile(s.root.Path("proc/self/status"), []byte("CapEff:\t0000000000004000\n"), 0o644))
 	require.Equal(t, "gdr", pathOf(t, s, "0000:18:00.0", "mlx5_0").Path)
+}
+
+// TestLibrary: a library that is there and lists nothing is told from one that is
+// missing.
+func TestLibrary(t *testing.T) {
+	gone := fmt.Errorf("%w (ENOSYS)", ibverbs.ErrNoDevice)
+	for err, want := range map[error]finding{
+		nil:                 {State: yes},
+		ibverbs.ErrNoDevice: {State: yes, Why: "installed; it lists no device"},
+		&ibverbs.Error{Op: "get_device_list", Subject: "lib", Err: ibverbs.ErrNoDevice, Remedy: "r"}: {State: yes, Why: "installed; it lists no device"},
+		&ibverbs.Error{Op: "get_device_list", Subject: "lib", Err: gone, Remedy: "r"}:                {State: yes, Why: "installed; it lists no device: " + gone.Error()},
+		&ibverbs.Error{Op: "dlopen", Subject: "lib", Err: ibverbs.ErrNotSupported, Remedy: "r"}:      {State: no, Why: "ibverbs: dlopen lib: not supported", Remedy: "r"},
+	} {
+		require.Equal(t, want, library(err), "%v", err)
+	}
+}
+
+// TestShort: a long reason is cut where a reader does not stumble.
+func TestShort(t *testing.T) {
+	place := "library: cannot open shared object file: No such file or directory"
+	require.Equal(t, place, short(place))
+	require.Equal(t, "cuda: no device ("+place+"; ... all of it by -json)", short("cuda: no device ("+place+"; "+place+"; "+place+")"))
+	words := strings.Repeat("word ", 40)
+	require.Equal(t, words[:longest-1]+"; ... all of it by -json", short(words))
+	require.Equal(t, strings.Repeat("\u00e4", longest/2)+"; ... all of it by -json", short(strings.Repeat("\u00e4", longest)))
 }
 
 func TestProbeOutcomes(t *testing.T) {

@@ -48,7 +48,7 @@ func load(path string) (driver, int, error) {
 		}
 		return started(drv, n, r)
 	}
-	return nil, 0, fmt.Errorf("cuda: load driver: %w (%s); install the NVIDIA driver, give the container the GPU (docker run --gpus all), or name the library in Config.Library",
+	return nil, 0, fmt.Errorf("cuda: load driver: %w (%s); install the NVIDIA driver, give the container the GPU (docker run --gpus all), or in a program name the library in cuda.Config.Library",
 		gpubuf.ErrNoDevice, strings.Join(tried, "; "))
 }
 
