@@ -6,6 +6,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/dialer"
+	"github.com/gdrpc/gdrpc/internal/handshake"
 )
 
 // dial is the ClientConn's context dialer.
@@ -13,6 +14,7 @@ func (c *client) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	ctx = handshake.WithCodec(ctx)
 	if c.cfg.Dialer == nil && c.cfg.Require == conn.PathNone {
 		return dialer.DialContext(ctx, addr)
 	}

@@ -45,7 +45,7 @@ type Conn struct {
 	ipc     ipcLink
 	sums    *sums // nil if checksums are not compared
 
-	hello bool        // both sides said Hello
+	hello bool        // both sides said Hello, and the client that it has gdrpc's codec
 	gdrpc atomic.Bool // the peer is gdrpc
 	stats counters
 
@@ -86,6 +86,9 @@ type Setup struct {
 	Client bool
 	// Gdrpc is set if the peer proved to be gdrpc by its Hello.
 	Gdrpc bool
+	// Codec is set if the client's Hello tells that all calls on the Conn have
+	// gdrpc's codec.
+	Codec bool
 	// Peer is what the peer advertised, checked. Unused in ModePlain.
 	Peer Limits
 	// Control and Bulk are the other attached lanes: none in ModePlain, else
@@ -138,7 +141,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	}
 	c := &Conn{
 		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
-		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc, rails: s.Rails && s.Mode == ModeVerbs,
+		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc && s.Codec, rails: s.Rails && s.Mode == ModeVerbs,
 		outlive: s.LostRails && s.Rails && s.Mode == ModeVerbs,
 		offers:  offers{limit: d.cfg.MaxOffers},
 		pinned:  pinnedKeeper{d: d},
@@ -151,7 +154,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 		c.ahead.frames.skip = len(http2Preface)
 	}
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
-	c.gdrpc.Store(s.Gdrpc)
+	c.gdrpc.Store(s.Gdrpc && (s.Client || s.Codec))
 	c.secure(s)
 	if s.Checksums && s.Mode != ModePlain {
 		c.sums = newSums()
@@ -345,11 +348,12 @@ func (c *Conn) Offload() error {
 	return c.preface.check()
 }
 
-// Hello reports whether both sides know each other by Hello.
+// Hello reports whether both sides know by Hello that the other one's calls have
+// gdrpc's codec, so that none needs to say so.
 func (c *Conn) Hello() bool { return c.hello }
 
 // Gdrpc reports whether the peer is known to be gdrpc: by its Hello, or since
-// MarkGdrpc.
+// MarkGdrpc. Of a client it must be known that its calls have the codec, too.
 func (c *Conn) Gdrpc() bool { return c.gdrpc.Load() }
 
 // MarkGdrpc records that the peer showed itself to be gdrpc in its metadata.

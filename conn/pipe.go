@@ -31,7 +31,7 @@ func Pipe(d *Domain) (client, server *Conn, err error) {
 			return nil, nil, err // the domain was closed meanwhile; its lanes keep it up
 		}
 		s := Setup{
-			Mode: ModeSoftShared, Reason: "in memory", Client: i == 0, Gdrpc: true,
+			Mode: ModeSoftShared, Reason: "in memory", Client: i == 0, Gdrpc: true, Codec: true,
 			Peer: d.Limits(), Control: lanes[1][i], Bulk: []*Lane{lanes[2][i]},
 			StreamLane: lanes[0][i], Local: pipeAddr{}, Remote: pipeAddr{}, Checksums: d.cfg.Checksums,
 		}

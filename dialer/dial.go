@@ -78,7 +78,7 @@ func (d *Dialer) shake(ctx context.Context, sock net.Conn, w way) (*handshake.Re
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c := handshake.Client{
-		Self: d.self(),
+		Self: d.self(ctx),
 		NewLane: func(kind conn.LaneKind) (handshake.Lane, error) {
 			return d.domain.NewLane(kind)
 		},

@@ -10,9 +10,10 @@ import (
 	"github.com/gdrpc/gdrpc/internal/handshake"
 )
 
-// self is what this dialer's Hello tells.
-func (d *Dialer) self() handshake.Self {
+// self is what this dialer's Hello tells in one dial.
+func (d *Dialer) self(ctx context.Context) handshake.Self {
 	s := handshake.SelfOf(d.domain)
+	s.Codec = handshake.HasCodec(ctx)
 	s.BulkJoins = max(d.cfg.BulkJoins, 0)
 	s.Shared = !d.cfg.NoShared
 	return s

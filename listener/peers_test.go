@@ -70,11 +70,12 @@ func newDialerWith(t *testing.T, cfg conn.Config) *dialer.Dialer {
 // dialGdrpc connects a gdrpc client.
 func dialGdrpc(t *testing.T, l *Listener) *conn.Conn { return dialFrom(t, l, quiet) }
 
+// dialFrom dials as a ClientConn with gdrpc's codec does.
 func dialFrom(t *testing.T, l *Listener, cfg conn.Config) *conn.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience) // a third is the handshake's
 	defer cancel()
-	c, err := newDialerWith(t, cfg).DialContext(ctx, l.Addr().String())
+	c, err := newDialerWith(t, cfg).DialContext(handshake.WithCodec(ctx), l.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c.(*conn.Conn)

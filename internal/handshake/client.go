@@ -114,6 +114,7 @@ func (d *clientDialogue) run(ctx context.Context) (*Result, error) {
 	res.SameHost = d.Self.sameHost(hello, roleServer, nonce)
 	res.Rails, res.LostRails = d.Self.rails(hello), d.Self.lostRails(hello)
 	res.Plaintext, res.Checksums = d.Self.plaintext(hello), d.Self.checksums(hello)
+	res.Codec = d.Self.Codec
 	res.IPC, res.NoIPC = d.Self.invitedBy(hello, nonce)
 	return res, nil
 }

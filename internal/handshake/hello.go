@@ -55,6 +55,7 @@ type Self struct {
 	Plaintext   bool     // conn.Config.AllowPlaintextAttachments
 	IPC         bool     // memory may be shared with a process of this host and user
 	Checksums   bool     // conn.Config.Checksums
+	Codec       bool     // a client's calls have gdrpc's codec
 
 	BulkJoins int      // bulk lanes that may be joined, at most MaxBulkJoins; 0: no joins at all
 	Shared    bool     // lanes may share the bootstrap connection
@@ -112,7 +113,7 @@ func (s *Self) hello(nonce, salt []byte, role string) *wirepb.Hello {
 	h := &wirepb.Hello{
 		VersionMajor: versionMajor,
 		VersionMinor: versionMinor,
-		Features:     s.features() | s.plaintextBit() | s.checksumBit(),
+		Features:     s.features() | s.plaintextBit() | s.checksumBit() | s.codecBit(),
 		Nonce:        nonce,
 		Limits: &wirepb.Limits{
 			ControlDepth: uint32(s.Limits.ControlDepth),

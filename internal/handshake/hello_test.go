@@ -38,6 +38,21 @@ func TestLimitsFromWire(t *testing.T) {
 	require.Error(t, limits(&wirepb.Hello{}).Check())
 }
 
+// TestCodec: a client says whether its calls have gdrpc's codec; those of minor
+// version 2 had it and did not say so.
+func TestCodec(t *testing.T) {
+	require.False(t, HasCodec(t.Context()))
+	require.True(t, HasCodec(WithCodec(t.Context())))
+	for _, has := range []bool{false, true} {
+		s := self()
+		s.Codec = has
+		require.Equal(t, has, codec(s.hello(seq(0, nonceSize), seq(0, nonceSize), roleClient)))
+	}
+	h := new(wirepb.Hello)
+	require.NoError(t, proto.Unmarshal(readTranscript(t, "minor2-verbs")[0].bytes[HeaderSize:], h))
+	require.True(t, codec(h))
+}
+
 // TestStreamBlock: a side says what it takes in one message of the stream; those of
 // minor version 2 took 32 KiB and did not say so.
 func TestStreamBlock(t *testing.T) {

@@ -15,6 +15,7 @@ type Result struct {
 
 	Plaintext bool // both sides have AllowPlaintextAttachments
 	Checksums bool // both sides have Checksums
+	Codec     bool // the client says that its calls have gdrpc's codec
 	Rails     bool // both sides open further bulk lanes
 	LostRails bool // and go on without one that is lost
 
@@ -75,6 +76,7 @@ func (r *Result) Setup(stream net.Conn, client bool) (conn.Setup, error) {
 		Reason: r.Reason,
 		Client: client,
 		Gdrpc:  true,
+		Codec:  r.Codec,
 		Peer:   r.Peer,
 		Socket: stream,
 

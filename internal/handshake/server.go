@@ -104,6 +104,7 @@ func (d *serverDialogue) run(ctx context.Context) (*Result, error) {
 	res.SameHost = d.Self.sameHost(hello, roleClient, nonce)
 	res.Rails, res.LostRails = d.Self.rails(hello), d.Self.lostRails(hello)
 	res.Plaintext, res.Checksums = d.Self.plaintext(hello), d.Self.checksums(hello)
+	res.Codec = codec(hello)
 	res.Invite, res.NoIPC = d.invited, d.noIPC
 	return res, nil
 }

@@ -178,7 +178,9 @@ func scriptedLane(kind conn.LaneKind) (Lane, error) {
 func scriptedPair() (*Client, *Server) {
 	side := self()
 	side.boot = nil
-	return &Client{Self: side, NewLane: scriptedLane, rand: zeros{}}, &Server{Self: side, NewLane: scriptedLane, rand: zeros{}}
+	server := side
+	side.Codec = true
+	return &Client{Self: side, NewLane: scriptedLane, rand: zeros{}}, &Server{Self: server, NewLane: scriptedLane, rand: zeros{}}
 }
 
 // record runs a handshake of the two sides.

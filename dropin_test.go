@@ -1,0 +1,79 @@
+package gdrpc
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gdrpc/gdrpc/conn"
+	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/internal/testpb"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+)
+
+// TestDropInWithoutCodec: a client that has gdrpc's dialer and not its options is a
+// stock one for the server, although the Conn has lanes.
+func TestDropInWithoutCodec(t *testing.T) {
+	l, pool := newSharedLink(t), newPool(t, gpubuf.Config{})
+	impl := &echo{handle: func(ctx context.Context) error {
+		s := newSlice(t, pool, 100, 7)
+		defer s.Free()
+		return SetReply(ctx, s)
+	}}
+	serve(t, l, NewServer(WithConfig(Config{Pool: pool})), impl)
+	client := testpb.NewEchoClient(dial(t, l))
+	reply, err := client.Declared(testContext(t), &testpb.DeclaredMessage{})
+	require.NoError(t, err)
+	require.Len(t, reply.GdrpcAttachments, 1)
+	require.Len(t, reply.GdrpcAttachments[0], 100)
+	_, err = client.Plain(testContext(t), &testpb.PlainMessage{})
+	requireStatus(t, err, codes.FailedPrecondition, "PlainMessage", "gdrpc.DialOptions")
+	require.Equal(t, conn.ModeSoftJoined, l.last.Load().Stats().Mode)
+
+	stream, err := client.Talk(testContext(t))
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&testpb.DeclaredMessage{GdrpcAttachments: [][]byte{{1, 2, 3}}}))
+	m, err := stream.Recv()
+	require.NoError(t, err)
+	require.Equal(t, [][]byte{{1, 2, 3}}, m.GdrpcAttachments)
+}
+
+// TestDropInWithCodec: with gdrpc's options the server knows better, whoever calls
+// the dialer, from the first reply on.
+func TestDropInWithCodec(t *testing.T) {
+	for name, own := range map[string]bool{"Config.Dialer": true, "WithContextDialer": false} {
+		t.Run(name, func(t *testing.T) {
+			l, pool := newSharedLink(t), newPool(t, gpubuf.Config{})
+			var known bool
+			impl := &echo{handle: func(ctx context.Context) error {
+				p, _ := peer.FromContext(ctx)
+				known = connOf(p.LocalAddr).Hello()
+				s := newSlice(t, pool, 100_000, 7)
+				defer s.Free()
+				return SetReply(ctx, s)
+			}}
+			serve(t, l, NewServer(WithConfig(Config{Pool: pool})), impl)
+			cfg := Config{Pool: pool, Dialer: l.dialer}
+			opts := append(DialOptions(WithConfig(cfg)), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if !own {
+				opts = append(opts, grpc.WithContextDialer(l.dialer.DialContext))
+			}
+			cc, err := grpc.NewClient("passthrough:///"+l.Addr().String(), opts...)
+			require.NoError(t, err)
+			defer cc.Close()
+			for range 2 {
+				var r Reply
+				_, err = testpb.NewEchoClient(cc).Plain(testContext(t), &testpb.PlainMessage{}, ReplyAttachments(&r))
+				require.NoError(t, err)
+				require.Len(t, r.Slices, 1)
+				require.Greater(t, r.Paths[0], conn.PathInline)
+				requirePattern(t, r.Slices[0], 100_000, 7)
+				r.Free()
+			}
+			require.Equal(t, own, known)
+		})
+	}
+}
