@@ -43,11 +43,11 @@ type Config struct {
 	// path.
 	MaxPath Path
 
-	// Require, if set, is the worst path that attachments may take. A dial
-	// that cannot reach it fails, and so does a landing on this side that
-	// would go by a worse one; landings on the peer's side are held to the
-	// peer's Require. Attachments of up to 16 KiB may go by any.
-	// Default: any path.
+	// Require, if set, is the worst path that attachments may take. NewDomain
+	// fails if that takes NICs and there are none, a dial if it cannot reach
+	// it, and a landing on this side if it would go by a worse one; landings
+	// on the peer's side are held to the peer's Require. Attachments of up to
+	// 16 KiB may go by any. Default: any path.
 	Require Path
 
 	// StagingBlock is the size in bytes of the host blocks through which
@@ -178,9 +178,12 @@ func (c Config) validate() error {
 	if c.DrainTimeout < 0 {
 		return fmt.Errorf("conn: Config.DrainTimeout %v: want a positive duration; waits for hardware are always bounded", c.DrainTimeout)
 	}
-	if c.NoIPC && c.Require == PathIPC {
-		return fmt.Errorf("conn: Config.Require is %v and Config.NoIPC is set: leave one of them out", c.Require)
-	}
+	return c.validatePaths()
+}
+
+// validatePaths checks that some path is as good as is required and allowed. A
+// MaxPath that is too low is told first, since it implies NoIPC.
+func (c Config) validatePaths() error {
 	if c.Require > PathGDR {
 		return fmt.Errorf("conn: Config.Require %d: no such path", c.Require)
 	}
@@ -190,5 +193,17 @@ func (c Config) validate() error {
 	if c.MaxPath != PathNone && c.MaxPath < max(c.Require, PathSoft) {
 		return fmt.Errorf("conn: Config.MaxPath %v: want at least %v, as Config.Require or the lanes have it", c.MaxPath, max(c.Require, PathSoft))
 	}
+	if c.NoIPC && c.Require == PathIPC {
+		return fmt.Errorf("conn: Config.Require is %v and Config.NoIPC is set: leave one of them out", c.Require)
+	}
+	if len(c.NICs) == 0 && c.needsNICs() {
+		return fmt.Errorf("conn: Config.Require is %v and no RDMA devices are configured: set Config.NICs, or lower Require", c.Require)
+	}
 	return nil
+}
+
+// needsNICs reports whether no path without NICs is as good as is required:
+// shared memory is better than rdma-staged.
+func (c Config) needsNICs() bool {
+	return c.Require > PathIPC || c.Require == PathRDMAStaged && c.NoIPC
 }

@@ -108,6 +108,9 @@ func (d *Domain) openNICs() error {
 		}
 		n.watch(&d.cfg)
 	}
+	if len(d.nics) == 0 && d.cfg.needsNICs() {
+		return fmt.Errorf("conn: Config.Require is %v and none of Config.NICs can be used: %w", d.cfg.Require, d.noNICs)
+	}
 	d.near.open(d.nics, &d.cfg)
 	return d.checkRoute()
 }

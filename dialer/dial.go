@@ -23,6 +23,10 @@ const (
 	reasonMarked = "the server at this address was found to be no gdrpc server"
 )
 
+// marked is the reason of the dials to an address after the one that found what
+// the server is.
+func marked(first string) string { return reasonMarked + ": " + first }
+
 // dial connects and settles the mode.
 func (d *Dialer) dial(ctx context.Context, network, address string) (*conn.Conn, error) {
 	if d.cfg.TLS != nil {
@@ -105,7 +109,7 @@ func (d *Dialer) redial(ctx context.Context, w way, failure error) (*conn.Conn, 
 	}
 	firstRead := func(b []byte) {
 		if handshake.IsPlain(b) {
-			d.marks.set(w.remote, reasonMarked)
+			d.marks.set(w.remote, marked(failure.Error()))
 		}
 	}
 	var e *handshake.Error

@@ -113,7 +113,7 @@ func TestPlainTTL(t *testing.T) {
 	c := dial()
 	s.requireConns(t, 4) // nothing read yet: each dial tries a handshake
 	requireRead(t, c, settings)
-	require.Equal(t, reasonMarked, dial().Stats().Reason)
+	require.Equal(t, reasonMarked+": "+c.Stats().Reason, dial().Stats().Reason)
 	requireRead(t, dial(), settings)
 	s.requireConns(t, 6)
 	now = now.Add(time.Minute)
@@ -278,15 +278,18 @@ func TestRequire(t *testing.T) {
 	}{
 		{"soft, met", conn.PathSoft, l.Addr().String(), ""},
 		{"ipc, met", conn.PathIPC, l.Addr().String(), ""},
-		{"ipc, switched off there", conn.PathIPC, off.Addr().String(), "path ipc is required, soft is the best that can be had: the lanes run over TCP; no shared memory: switched off on the peer's side, or unknown there; run both sides on one host, as one user and in one network namespace, without conn.Config.NoIPC, or lower Config.Require"},
+		{"ipc, switched off there", conn.PathIPC, off.Addr().String(), "path ipc is required, soft is the best that can be had: the lanes run over TCP; no shared memory: switched off on the peer's side (Config.NoIPC, MaxPath or Require there), or unknown there; run both sides on one host, as one user and in one network namespace, without conn.Config.NoIPC, or lower Config.Require"},
 		{"inline, met", conn.PathInline, plain.Addr().String(), ""},
-		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, soft is the best that can be had: the lanes run over TCP; no shared memory: switched off here (Config.NoIPC, MaxPath or Require); use RDMA devices on both sides (conn.Config.NICs), or lower Config.Require"},
+		{"gdr over TCP", conn.PathGDR, l.Addr().String(), "path gdr is required, soft is the best that can be had: no mode verbs: the server: it has no RDMA device; no shared memory: switched off here (Config.NoIPC, MaxPath or Require); use RDMA devices on both sides (conn.Config.NICs), or lower Config.Require"},
 		{"soft, no gdrpc", conn.PathSoft, plain.Addr().String(), "the answer is an HTTP/2 SETTINGS frame: not a gdrpc peer; serve the address with gdrpc's listener, or lower Config.Require"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := quiet
 			cfg.Require = tt.want
+			if tt.want == conn.PathGDR { // which is refused without
+				cfg.NICs = newNICs().client().NICs
+			}
 			_, err := newDialer(t, Config{Conn: cfg}).dialTest(t, tt.addr)
 			if tt.text == "" {
 				require.NoError(t, err)
@@ -312,6 +315,7 @@ func TestConfig(t *testing.T) {
 		{"no lanes", Config{BulkJoins: -1, NoShared: true}, "dialer: Config.BulkJoins is negative and Config.NoShared is set: no lanes are possible"},
 		{"both", Config{Domain: domain, Conn: quiet}, "dialer: Config.Conn has no effect on Config.Domain"},
 		{"conn", Config{Conn: conn.Config{StagingBlock: 5}}, "dialer: conn: Config.StagingBlock 5"},
+		{"gdr", Config{Conn: conn.Config{Require: conn.PathGDR}}, "dialer: conn: Config.Require is gdr and no RDMA devices are configured: set Config.NICs"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -66,6 +66,7 @@ func TestConfig(t *testing.T) {
 		{"advertise five", Config{Advertise: make([]string, 5)}, "listener: Config.Advertise has 5 addresses: want at most 4"},
 		{"both", Config{Domain: d, Conn: quiet}, "listener: Config.Conn has no effect on Config.Domain"},
 		{"conn", Config{Conn: conn.Config{StagingBlock: 5}}, "listener: conn: Config.StagingBlock 5"},
+		{"gdr", Config{Conn: conn.Config{Require: conn.PathGDR}}, "listener: conn: Config.Require is gdr and no RDMA devices are configured: set Config.NICs"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestTLSRequired(t *testing.T) {
 		require.EqualValues(t, i+1, l.Stats().Refused.Clear)
 	}
 	c := dialGdrpc(t, l)
-	require.Contains(t, c.Stats().Reason, "the answer is a TLS record: not a gdrpc peer")
+	require.Contains(t, c.Stats().Reason, "the answer is a TLS record: not a gdrpc peer; if the server is gdrpc behind TLS, set dialer.Config.TLS")
 	_, err := c.Write([]byte(preface))
 	require.NoError(t, err)
 	requireEnd(t, c)

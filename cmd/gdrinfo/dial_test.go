@@ -103,7 +103,7 @@ func TestServerNoIPC(t *testing.T) {
 	code, a := asked(t, nil, gdrpcServer(t, listener.Config{Conn: conn.Config{NoIPC: true}}))
 	require.Equal(t, exitOK, code)
 	require.Equal(t, "soft", a.Path)
-	require.Equal(t, "switched off on the peer's side, or unknown there", a.NoIPC)
+	require.Equal(t, "switched off on the peer's side (Config.NoIPC, MaxPath or Require there), or unknown there", a.NoIPC)
 }
 
 func TestServerTLS(t *testing.T) {

@@ -13,7 +13,11 @@ type ForeignError struct {
 
 // Error implements error.
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("the answer is %s: not a gdrpc peer", describe(e.First))
+	remedy := ""
+	if isTLS(e.First) {
+		remedy = "; if the server is gdrpc behind TLS, set dialer.Config.TLS"
+	}
+	return fmt.Sprintf("the answer is %s: not a gdrpc peer%s", describe(e.First), remedy)
 }
 
 // IsPlain reports whether b, the first bytes of a server's stream, begin an

@@ -21,7 +21,7 @@ func (s *Self) noIPC(h *wirepb.Hello, role string, nonce []byte) string {
 	case !s.IPC:
 		return "switched off here (Config.NoIPC, MaxPath or Require)"
 	case h.GetFeatures()&featureIPC == 0:
-		return "switched off on the peer's side, or unknown there"
+		return "switched off on the peer's side (Config.NoIPC, MaxPath or Require there), or unknown there"
 	case !s.sameHost(h, role, nonce):
 		return "the peer is on another host"
 	}
