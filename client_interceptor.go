@@ -17,7 +17,9 @@ import (
 // nothing secret. Pass them after your own options, so that gdrpc's interceptors
 // are the innermost, and pass the result to one grpc.NewClient only.
 //
-// A grpc.WithContextDialer after them keeps its dialer: attachments then travel
+// A grpc.WithContextDialer after them keeps its dialer. If that is one of package
+// dialer's, attachments go by the lanes of its connections, and only Config.Dialer
+// and what Config.Require says of dials have no effect. With any other they travel
 // inside the messages, within the limits that the package comment states for
 // connections without a gdrpc handshake. What is wrong with the configuration,
 // the first call tells.

@@ -78,13 +78,16 @@
 //
 // TransportCredentials takes the place of grpc's own credentials where the
 // connection itself runs inside TLS (dialer.Config.TLS, listener.Config.TLS), so
-// that attachments leave the stream, encrypted. Under grpc's own credentials
-// they stay inside the messages.
+// that attachments leave the stream, encrypted; between processes of one host and
+// user they go by shared memory, outside TLS, unless conn.Config.NoIPC is set. Under
+// grpc's own credentials they stay inside the messages. insecure.NewCredentials over
+// a connection inside TLS works too, but hides the peer's certificates from grpc.
 //
 // # Memory
 //
 // A client's slices are borrowed until the call returns. The slices of a reply
-// are the caller's: Reply.Free gives them up. The attachments of a request are
+// are the caller's: Reply.Free gives them up. A call without ReplyAttachments drops
+// them unseen. The attachments of a request are
 // the RPC's until the handler returns, also if the client cancels before; Ref
 // keeps a slice longer. SetReply takes references of its own. Nothing is
 // allocated for attachments that no handler lands, except for the inline ones,
@@ -113,6 +116,8 @@
 //   - A connection that lost its bulk lane is not given a new one: calls with
 //     large attachments fail on it with Unavailable until it is dialled anew.
 //   - The codec must be named proto or json; stock peers need proto.
+//   - On a ClientConn without DialOptions, one with dialer.DialContext alone among
+//     them, NewOutgoingContext and ReplyAttachments are ignored without an error.
 //   - A connection that gdrpc's dialer did not make is known to lead to a gdrpc
 //     server once a first call has succeeded on it. Calls before that treat the
 //     peer as one that is not gdrpc.

@@ -18,21 +18,13 @@ import (
 	"github.com/gdrpc/gdrpc/internal/leak/leaktest"
 )
 
-const (
-	// mainEnv makes the test binary be the command.
-	mainEnv = "GDRPC_QUICKSTART_MAIN"
-	// usageEnv makes it run TestUsage without a leak check: the default
-	// dialer lives as long as its process.
-	usageEnv = "GDRPC_QUICKSTART_USAGE"
-)
+// mainEnv makes the test binary be the command.
+const mainEnv = "GDRPC_QUICKSTART_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(mainEnv) != "" || os.Getenv(serverEnv) != "" {
 		main()
 		os.Exit(0)
-	}
-	if os.Getenv(usageEnv) != "" {
-		os.Exit(m.Run())
 	}
 	leaktest.Main(m)
 }
