@@ -61,6 +61,8 @@ func codeOf(err error) codes.Code {
 		return codes.DataLoss
 	case errors.Is(err, gpubuf.ErrPoolFull), errors.Is(err, conn.ErrTooManyOffers), errors.Is(err, gpubuf.ErrTooLarge), errors.Is(err, gpubuf.ErrOutOfMemory):
 		return codes.ResourceExhausted
+	case errors.Is(err, conn.ErrRequire):
+		return codes.FailedPrecondition
 	case errors.Is(err, gpubuf.ErrFreed), errors.Is(err, gpubuf.ErrInvalidSlice):
 		return codes.InvalidArgument
 	}

@@ -91,10 +91,25 @@ func TestRequire(t *testing.T) {
 	requireStatus(t, s.send(t, 1, 16<<10+1), codes.FailedPrecondition, "attachment 1", "the client's gdrpc.Config.Require is soft", "not made by gdrpc's dialer")
 
 	s = connect(t, newForeign(t), Config{}, Config{Require: conn.PathSoft})
-	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path inline is worse than the server's gdrpc.Config.Require, soft")
+	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path inline is worse than the server's gdrpc.Config.Require, soft; the connection was not made by gdrpc's dialer")
 
 	s = connect(t, newLanes(t), Config{}, Config{Require: conn.PathGDR})
 	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than the server's gdrpc.Config.Require, gdr; ", "give both sides RDMA devices (conn.Config.NICs)")
+
+	s = connect(t, newLanes(t), Config{}, Config{Require: conn.PathIPC})
+	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than the server's gdrpc.Config.Require, ipc; no shared memory: "+
+		"the handshake has not agreed on it; send from memory that can be shared")
+}
+
+// The connection's own Require is a matter of configuration too.
+func TestRequireOfConn(t *testing.T) {
+	const why = ": no shared memory with the sender: the handshake has not agreed on it; send from memory that can be shared"
+	const text = "attachment 0 of 16385 bytes: path soft is worse than conn.Config.Require, ipc on the "
+	s := connect(t, newLanesWith(t, conn.Config{Require: conn.PathIPC}), Config{}, Config{})
+	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, text+serverSide+why)
+	s.replying(t, 16<<10+1)
+	requireStatus(t, s.call(testContext(t), new(Reply)), codes.FailedPrecondition, text+clientSide+why)
+	require.NoError(t, s.send(t, 16<<10))
 }
 
 func TestPoolLimits(t *testing.T) {

@@ -92,7 +92,7 @@ func (a *Attachment) takeFlags() conn.OfferFlags {
 
 func (in *incoming) copyInline(a *Attachment, dst *gpubuf.Slice, data mem.BufferSlice) error {
 	if in.ep.cfg.Require > conn.PathInline && a.desc.size > smallAttachment {
-		return errWorse(a, conn.PathInline, in.ep.cfg.Require, "")
+		return errWorse(a, conn.PathInline, in.ep.cfg.Require, in.whyInline())
 	}
 	var off int64
 	for _, b := range data {
@@ -142,13 +142,18 @@ func (a *Attachment) landed(path conn.Path) {
 	a.in.mu.Unlock()
 }
 
-// errWorse is a path that is not good enough. why tells, if it is known, what
-// kept the attachment from a better one.
-func errWorse(a *Attachment, path, need conn.Path, why string) error {
-	if why != "" {
-		why = "; " + why
+// whyInline is what is known of why an attachment came inside its message.
+func (in *incoming) whyInline() string {
+	if err := (route{conn: in.conn}).offload(); err != nil {
+		return err.Error()
 	}
-	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than the %s's gdrpc.Config.Require, %v%s", a.index, a.desc.size, path, a.in.ep.side, need, why)
+	return "the sender put it into the message: it did not know this side for gdrpc, or that the lanes stand"
+}
+
+// errWorse is a path that is not good enough. why tells what kept the attachment
+// from a better one.
+func errWorse(a *Attachment, path, need conn.Path, why string) error {
+	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than the %s's gdrpc.Config.Require, %v; %s", a.index, a.desc.size, path, a.in.ep.side, need, why)
 }
 
 // whyWorse is what is known of why attachments that land on c take no path as good
@@ -156,12 +161,11 @@ func errWorse(a *Attachment, path, need conn.Path, why string) error {
 func whyWorse(c *conn.Conn, need conn.Path) string {
 	s := c.Stats()
 	switch {
-	case need == conn.PathIPC && s.NotIPC != "":
-		return "no shared memory: " + s.NotIPC
 	case need == conn.PathIPC:
-		return ""
+		return "no shared memory: " + cmp.Or(s.NotIPC, "switched off here (conn.Config)") + "; send from memory that can be shared (host.NewShared, " +
+			"gpubuf.WrapConfig.Export, a GPU's pool), from the same host and user, or lower gdrpc.Config.Require"
 	case s.Mode == conn.ModeVerbs:
-		return s.Staged
+		return cmp.Or(s.Staged, "the sender's NIC does not reach the source, or conn.Config.MaxPath rules the path out") + "; lower gdrpc.Config.Require"
 	}
 	return cmp.Or(s.Reason, "no NICs on one side") + "; give both sides RDMA devices (conn.Config.NICs), or lower gdrpc.Config.Require"
 }

@@ -45,9 +45,9 @@ type Config struct {
 
 	// Require, if set, is the worst path that attachments may take. NewDomain
 	// fails if that takes NICs and there are none, a dial if it cannot reach
-	// it, and a landing on this side if it would go by a worse one; landings
-	// on the peer's side are held to the peer's Require. Attachments of up to
-	// 16 KiB may go by any. Default: any path.
+	// it, and a landing on this side if it would go by a worse one
+	// (ErrRequire); landings on the peer's side are held to the peer's
+	// Require. Attachments of up to 16 KiB may go by any. Default: any path.
 	Require Path
 
 	// StagingBlock is the size in bytes of the host blocks through which

@@ -163,7 +163,9 @@ func (k *ipcLink) lose(why error, loud bool) {
 		k.mu.Unlock()
 		return
 	}
-	k.why = why
+	if k.why = why; k.sock != nil || k.closing {
+		k.why = &ipcLostError{why}
+	}
 	if k.timer != nil {
 		k.timer.Stop()
 	}
@@ -186,6 +188,13 @@ func (k *ipcLink) lose(why error, loud bool) {
 			"remote", k.c.RemoteAddr().String(), "reason", why)
 	}
 }
+
+// ipcLostError is why a link has ended that stood, or whose Conn was closed: another
+// Conn may have one.
+type ipcLostError struct{ cause error }
+
+func (e *ipcLostError) Error() string { return e.cause.Error() }
+func (e *ipcLostError) Unwrap() error { return e.cause }
 
 // drainSocket closes the socket once this side reads none of the peer's memory,
 // which is what its end tells the peer, and the peer none of this side's.

@@ -92,11 +92,12 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 		return nil
 	}
 	l.flags = flags
+	var notIPC error
 	if l.c.d.cfg.Require <= PathIPC {
-		l.planIPC()
+		notIPC = l.planIPC()
 	}
 	if l.begin == nil { // else it may never go over a lane
-		if err := l.prepare(); err != nil {
+		if err := l.prepare(notIPC); err != nil {
 			return err
 		}
 	}

@@ -14,17 +14,18 @@ var (
 )
 
 // planIPC decides whether the landing reads its source from shared memory, and
-// notes why not.
-func (l *Landing) planIPC() {
+// notes and returns why not.
+func (l *Landing) planIPC() error {
 	why := l.c.ipc.reason()
 	if why == nil && l.place.Region == 0 {
 		why = errNoPlace
 	}
 	if why != nil {
 		l.c.stats.noteNotIPC(why)
-		return
+		return why
 	}
 	l.begin = make(chan struct{})
+	return nil
 }
 
 func (s *counters) noteNotIPC(why error) {
@@ -99,17 +100,18 @@ func (l *Landing) notRead(ctx context.Context, err error) {
 		l.c.recv.cancel(l, err)
 	default:
 		l.c.stats.noteNotIPC(err)
-		l.goByLanes()
+		l.goByLanes(err)
 	}
 }
 
-// goByLanes has a landing ask for its bytes in the ordinary way. dst is held while
-// that is prepared: the landing may end meanwhile.
-func (l *Landing) goByLanes() {
+// goByLanes has a landing ask for its bytes in the ordinary way, since it could not
+// be read from shared memory. dst is held while that is prepared: the landing may
+// end meanwhile.
+func (l *Landing) goByLanes(notIPC error) {
 	if !l.enter() {
 		return
 	}
-	err := l.prepare()
+	err := l.prepare(notIPC)
 	b := l.c.recv
 	b.mu.Lock()
 	defer b.mu.Unlock()

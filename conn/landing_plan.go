@@ -1,10 +1,6 @@
 package conn
 
-import (
-	"fmt"
-
-	"github.com/gdrpc/gdrpc/gpubuf"
-)
+import "github.com/gdrpc/gdrpc/gpubuf"
 
 // OfferDirect says that the sender's NICs reach the source, which is device
 // memory (OfferStaged), on the connection that the offer's message was sent on.
@@ -18,10 +14,11 @@ const scatterMost = 256
 // Config.Require says.
 const alwaysAllowed = 16 << 10
 
-// prepare makes the landing ready to go over the lanes.
-func (l *Landing) prepare() error {
+// prepare makes the landing ready to go over the lanes. notIPC is why it is not
+// read from shared memory; nil if that was not tried.
+func (l *Landing) prepare(notIPC error) error {
 	l.plan(l.flags)
-	if err := l.checkRequired(l.flags); err != nil || !l.staged {
+	if err := l.checkRequired(notIPC); err != nil || !l.staged {
 		return err
 	}
 	return l.c.pinned.keep(l.dst.Device())
@@ -46,15 +43,6 @@ func (l *Landing) plan(flags OfferFlags) {
 // flags without staging blocks.
 func (c *Conn) reachesSource(flags OfferFlags) bool {
 	return flags&OfferStaged == 0 || c.mode == ModeVerbs && flags&OfferDirect != 0
-}
-
-// checkRequired holds a planned landing to Config.Require.
-func (l *Landing) checkRequired(flags OfferFlags) error {
-	need := l.c.d.cfg.Require
-	if l.path >= need || l.begin != nil || l.size <= alwaysAllowed {
-		return nil
-	}
-	return fmt.Errorf("%d bytes would go by path %v, and Config.Require is %v: %s", l.size, l.path, need, l.c.whyWorse(flags))
 }
 
 // direct reports whether messages go straight into the destination, and chooses
@@ -102,20 +90,6 @@ func (c *Conn) pushedPath() Path {
 		return PathRDMAStaged
 	}
 	return PathSoft
-}
-
-// whyWorse says why a landing's path is not better.
-func (c *Conn) whyWorse(flags OfferFlags) string {
-	why := c.stats.staged.Load()
-	switch {
-	case c.mode != ModeVerbs:
-		return c.reason
-	case why != nil:
-		return *why
-	case !c.reachesSource(flags):
-		return "the sender's NIC does not reach the source"
-	}
-	return "the attachment is too small for a NIC to write to device memory, or Config.MaxPath rules it out"
 }
 
 // noteStaged keeps why memory is not reached, and logs it when it is news

@@ -247,7 +247,7 @@ func (b *bulkRecv) settleAt(l *Landing, n *nic) error {
 		l.path = PathRDMAStaged
 	}
 	if need := b.c.d.cfg.Require; l.path < need && l.size > alwaysAllowed {
-		return fmt.Errorf("%d bytes would go on by path %v, since a lane was lost, and Config.Require is %v: %s", l.size, l.path, need, b.c.whyWorse(0))
+		return fmt.Errorf("it would go on by path %v, since a lane was lost, and Config.Require is %v: %s", l.path, need, b.c.whyWorse(0))
 	}
 	b.waiting = append(without(b.waiting, l), l) // salvage may have been faster
 	b.pump()

@@ -130,7 +130,9 @@ func TestVerbsRequire(t *testing.T) {
 	s, _ := filled(t, pool, 1<<20, 1)
 	o := offer(t, client, s)
 	err := server.Land(o.Token(), client.Flags(o), alloc(t, pool, 1<<20)).Wait(soon(t))
-	require.ErrorContains(t, err, "1048576 bytes would go by path rdma-staged, and Config.Require is gdr: the sender's NIC does not reach the source")
+	require.ErrorIs(t, err, ErrRequire)
+	require.EqualError(t, err, "path rdma-staged is worse than conn.Config.Require, gdr on the server: the sender's NIC does not reach the source; "+
+		"lower Config.Require")
 	small, bytes := filled(t, pool, 100, 2)
 	require.Equal(t, PathRDMAStaged, landBy(t, client, server, small, alloc(t, pool, 100), bytes), "small ones may go by any path")
 	require.False(t, server.Push(o), "a push is worse than what is required")
