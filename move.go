@@ -102,6 +102,9 @@ func (in *incoming) copyInline(a *Attachment, dst *gpubuf.Slice, data mem.Buffer
 		off += int64(b.Len())
 	}
 	a.landed(conn.PathInline)
+	if c := in.conn; c != nil {
+		c.NoteInline(a.desc.size)
+	}
 	return nil
 }
 

@@ -28,7 +28,8 @@ type Stats struct {
 	// empty if none has yet.
 	Staged string
 
-	// ByPath counts the landings that ended well by the path that they took.
+	// ByPath counts the landings that ended well by the path that they took,
+	// among them the attachments that came inside messages (NoteInline).
 	ByPath [PathGDR + 1]uint64
 	// ByNIC counts the payload bytes that bulk lanes have brought in mode
 	// verbs, by the NIC of this side that each lane is on. It has an entry for
@@ -118,6 +119,14 @@ func (c *Conn) Stats() Stats {
 		s.Registrations = c.d.registrationStats()
 	}
 	return s
+}
+
+// NoteInline counts, as a landing by PathInline, the n bytes of an attachment that
+// came inside a message on the Conn's stream: who took them out tells.
+func (c *Conn) NoteInline(n int64) {
+	c.stats.landings.Add(1)
+	c.stats.byPath[PathInline].Add(1)
+	c.stats.bytesLanded.Add(uint64(n))
 }
 
 // registrationStats adds up what the NICs have registered of wrapped memory.
