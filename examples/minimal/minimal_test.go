@@ -42,6 +42,9 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err, errs.String())
 	const shown = `: 700000 bytes, "tensor tensor "..., on emu:0` + "\n"
 	require.Equal(t, "once"+shown+"each"+shown+"each"+shown, string(out))
+	own, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(own), "```\n"+string(out)+"```\n")
 
 	require.NoError(t, server.Process.Signal(os.Interrupt))
 	for lines.Scan() {
