@@ -51,7 +51,8 @@ func (a *Attachment) Path() conn.Path {
 }
 
 // Slice lands the attachment in the pool and returns it. Later calls return the
-// same slice. It is freed with the attachment; who wants it longer takes Ref.
+// same slice. It is freed with the attachment; who wants it longer takes Ref. A
+// program that frees it itself takes it from the RPC, and is told so in the log.
 // When Slice returns, work launched from then on sees the bytes.
 //
 // An RPC that holds no pool memory yet waits for it within ctx and the pool's
@@ -140,9 +141,30 @@ func (as Attachments) Free() { as.FreeAfter(nil) }
 // counts as held by the RPC, so e must not wait for anything that the RPC has yet
 // to do. See gpubuf.Slice.FreeAfter.
 func (as Attachments) FreeAfter(e gpubuf.Event) {
+	var freed Attachments // whose slices the program has freed
 	for _, a := range as {
-		a.free(e)
+		if err := a.free(e); err != nil {
+			freed = append(freed, a)
+		}
 	}
+	if freed != nil {
+		freed.reportFreed()
+	}
+}
+
+// reportFreed logs a mistake in the program that nobody could recover from if it
+// panicked: the RPC's end, where it shows, runs no code of the program.
+func (as Attachments) reportFreed() {
+	in, method := as[0].in, "unknown"
+	if in.rpc != nil {
+		method = in.rpc.fullMethod()
+	}
+	indices := make([]int, len(as))
+	for i, a := range as {
+		indices[i] = a.index
+	}
+	in.ep.logger.Error("gdrpc: the program freed slices that belong to an RPC: what Slice and LandAll return is freed with the attachments; "+
+		"do not Free it, and take a Ref to keep it", "method", method, "side", in.ep.side, "attachments", indices)
 }
 
 // usable says whether a can be had; in.mu is held.
@@ -157,12 +179,13 @@ func (a *Attachment) usable() error {
 }
 
 // free gives up what is here of the attachment, its slice once e is done, an
-// unclaimed push among it, and on a stream what the sender has of it.
-func (a *Attachment) free(e gpubuf.Event) {
+// unclaimed push among it, and on a stream what the sender has of it. It fails, with
+// all of that done, if the slice was freed before.
+func (a *Attachment) free(e gpubuf.Event) (err error) {
 	a.in.mu.Lock()
 	if a.freed {
 		a.in.mu.Unlock()
-		return
+		return nil
 	}
 	slice, data := a.slice, a.data
 	a.slice, a.data, a.freed = nil, nil, true
@@ -177,17 +200,18 @@ func (a *Attachment) free(e gpubuf.Event) {
 		a.in.conn.Forget(a.desc.token)
 	}
 	if slice != nil {
-		slice.FreeAfter(e)
+		err = slice.TryFreeAfter(e)
 		a.in.memory.add(-1)
 	}
 	data.Free()
 	if a.in.box == nil {
-		return
+		return err
 	}
 	a.release()
 	if last {
 		a.in.box.forget(a.in)
 	}
+	return err
 }
 
 // release tells the sender that its offer is wanted no more.

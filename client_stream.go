@@ -21,6 +21,7 @@ type clientStream struct {
 	client            *client
 	parent            context.Context // the caller's
 	desc              *grpc.StreamDesc
+	method            string
 	codec             codecChoice
 	wanted            *Reply // of a stream's only reply; nil: nobody asked
 	in                inbox
@@ -61,7 +62,7 @@ func (c *client) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 		return streamer(ctx, desc, cc, method, opts...)
 	}
 	s := &clientStream{
-		client: c, parent: ctx, desc: desc, codec: choice, wanted: wanted,
+		client: c, parent: ctx, desc: desc, method: method, codec: choice, wanted: wanted,
 		in: newInbox(false), out: newOutbox(c.endpoint, true),
 	}
 	if len(slices) > 0 {

@@ -58,10 +58,12 @@ func (c streamCodec) Unmarshal(data mem.BufferSlice, msg any) error {
 	return err
 }
 
+func (s *clientStream) fullMethod() string { return s.method }
+
 // arrive has what came with a message wait for RecvMsg, in place of what came
 // with another before.
 func (s *clientStream) arrive(in *incoming) error {
-	in.reply = true
+	in.reply, in.rpc = true, s
 	if s.desc.ServerStreams {
 		in.box, in.memory = &s.in, s.in.memory
 	}

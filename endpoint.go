@@ -2,6 +2,7 @@ package gdrpc
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,8 @@ type endpoint struct {
 	proto innerCodec // what calls without a content subtype use
 	side  string     // "client" or "server", for errors
 
+	logger *slog.Logger // slog's default one; tests have others
+
 	unasked atomic.Uint64 // reply attachments that no caller asked for
 	leases  leases        // a server's replies that are not landed yet
 
@@ -44,7 +47,7 @@ type endpoint struct {
 }
 
 func newEndpoint(opts []Option) *endpoint {
-	ep := &endpoint{cfg: configOf(opts), proto: codecNamed("proto"), side: clientSide}
+	ep := &endpoint{cfg: configOf(opts), proto: codecNamed("proto"), side: clientSide, logger: slog.Default()}
 	ep.err = ep.cfg.validate()
 	ep.pool = ep.cfg.Pool
 	return ep

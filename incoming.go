@@ -21,10 +21,16 @@ type incoming struct {
 	box    *inbox     // of its stream; nil if it is a unary call's, or the one reply of a stream
 	ahead  *ahead     // of conn; nil if there is none
 	held   *conn.Conn // to Unhold when all offers are released; nil if none
+	rpc    rpc        // whose message it is; nil if that is not known
 
 	mu     sync.Mutex // innermost: nothing is locked or waited for under it
 	offers int        // not released; guarded by mu
 	live   int        // attachments not freed; guarded by mu
+}
+
+// rpc is what an incoming knows of its RPC.
+type rpc interface {
+	fullMethod() string // "/package.Service/Method"
 }
 
 // decode parses data into msg with the wrapped codec and returns the
@@ -276,7 +282,5 @@ func (in *incoming) end() {
 	if in == nil {
 		return
 	}
-	for _, a := range in.list {
-		a.free(nil)
-	}
+	in.list.Free()
 }

@@ -1,7 +1,10 @@
 package gdrpc
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,4 +176,84 @@ func TestMisconfigured(t *testing.T) {
 	t.Cleanup(bare.Stop)
 	_, err = testpb.NewEchoClient(dial(t, l)).Plain(testContext(t), &testpb.PlainMessage{})
 	requireStatus(t, err, codes.Internal, "message is *gdrpc.envelope")
+}
+
+// A handler that frees what belongs to its RPC is told so, once, and costs the
+// process nothing else.
+func TestHandlerFreesLanded(t *testing.T) {
+	s := connect(t, newLanes(t), Config{}, Config{})
+	var log bytes.Buffer
+	s.server.ep.logger = slog.New(slog.NewTextHandler(&log, nil))
+	requireLog := func(t *testing.T, parts ...string) {
+		t.Helper()
+		requireFreedLog(t, &log, append(parts, "side=server")...)
+		until(t, func() bool { return s.serverPool.Stats().Slices == 0 })
+	}
+	for name, use := range map[string]func(context.Context, Attachments) error{
+		"and no more":  func(context.Context, Attachments) error { return nil },
+		"and the list": func(_ context.Context, as Attachments) error { as.Free(); return nil },
+		"and lands it again": func(ctx context.Context, as Attachments) error {
+			dst := newSlice(t, s.serverPool, 50000, 0)
+			defer dst.Free()
+			requireStatus(t, as[1].LandInto(ctx, dst), codes.FailedPrecondition, "attachment 1: the slice that it landed in belongs to the RPC; do not Free it")
+			return nil
+		},
+	} {
+		free := func(ctx context.Context, as Attachments) error {
+			slices, err := as.LandAll(ctx)
+			if err != nil {
+				return err
+			}
+			slices[1].Free()
+			slices[2].Free()
+			return use(ctx, as)
+		}
+		t.Run(name, func(t *testing.T) {
+			s.impl.handle = func(ctx context.Context) error { return free(ctx, FromIncomingContext(ctx)) }
+			require.NoError(t, s.send(t, 10, 50000, 60000))
+			requireLog(t, "method=/gdrpc.test.v1.Echo/Plain", `attachments="[1 2]"`)
+
+			s.impl.chat = func(stream chatServer) error {
+				_, as, err := Recv(stream)
+				if err != nil {
+					return err
+				}
+				return free(stream.Context(), as)
+			}
+			stream := s.openChat(t)
+			sendSizes(t, s.clientPool, stream, &testpb.PlainMessage{}, 0, 10, 50000, 60000)
+			requireEnd(t, stream)
+			requireLog(t, "method=/gdrpc.test.v1.Echo/Chat", `attachments="[1 2]"`)
+		})
+	}
+}
+
+// So is a client of a stream, when it frees the attachments.
+func TestStreamClientFreesLanded(t *testing.T) {
+	s := connect(t, newLanes(t), Config{}, Config{})
+	stream := s.openChat(t)
+	sendSizes(t, s.clientPool, stream, &testpb.PlainMessage{}, 0, 10, 50000)
+	_, as, err := Recv(stream)
+	require.NoError(t, err)
+	slices, err := as.LandAll(testContext(t))
+	require.NoError(t, err)
+	slices[1].Free()
+	var log bytes.Buffer
+	as[0].in.ep.logger = slog.New(slog.NewTextHandler(&log, nil))
+	as.Free()
+	as.Free()
+	requireFreedLog(t, &log, "side=client", "method=/gdrpc.test.v1.Echo/Chat", "attachments=[1]")
+	require.NoError(t, stream.CloseSend())
+	requireEnd(t, stream)
+	until(t, func() bool { return s.clientPool.Stats().Slices == 0 })
+}
+
+// requireFreedLog checks the one line in log, and takes it.
+func requireFreedLog(t *testing.T, log *bytes.Buffer, parts ...string) {
+	t.Helper()
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	for _, p := range append(parts, "level=ERROR", "do not Free it, and take a Ref to keep it") {
+		require.Contains(t, log.String(), p)
+	}
+	log.Reset()
 }

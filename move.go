@@ -75,7 +75,11 @@ func (a *Attachment) hold() (mem.BufferSlice, *gpubuf.Slice, error) {
 		return nil, nil, err
 	}
 	if a.slice != nil {
-		return nil, a.slice.Ref(), nil
+		ref, err := a.slice.TryRef()
+		if err != nil {
+			return nil, nil, errorf(codes.FailedPrecondition, "attachment %d: the slice that it landed in belongs to the RPC; do not Free it: %w", a.index, err)
+		}
+		return nil, ref, nil
 	}
 	a.data.Ref()
 	return a.data, nil, nil

@@ -1,7 +1,6 @@
 package gdrpc
 
 import (
-	"log/slog"
 	"net"
 
 	"google.golang.org/grpc"
@@ -69,7 +68,7 @@ func (s *Server) GracefulStop() {
 func (s *Server) close() {
 	s.ep.leases.close()
 	if err := s.ep.closePool(); err != nil {
-		slog.Warn("gdrpc: Server.Stop: the server's own pool stays open", "cause", err)
+		s.ep.logger.Warn("gdrpc: Server.Stop: the server's own pool stays open", "cause", err)
 	}
 }
 

@@ -60,8 +60,16 @@ func (c *serverCall) decoder(dec func(any) error) func(any) error {
 		if err := dec(&c.request); err != nil {
 			return err
 		}
+		if c.request.in != nil {
+			c.request.in.rpc = c
+		}
 		return c.request.err
 	}
+}
+
+func (c *serverCall) fullMethod() string {
+	method, _ := grpc.Method(c.Context)
+	return method
 }
 
 func (c *serverCall) attachments() Attachments {

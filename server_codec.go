@@ -68,7 +68,7 @@ func (c serverCodec) Unmarshal(data mem.BufferSlice, msg any) error {
 func (s *serverStream) unmarshal(data mem.BufferSlice, e *envelope) error {
 	in, err := s.ep.decode(data, e.msg, s.ep.codecFor(e.subtype))
 	if in != nil {
-		in.box, in.memory = &s.in, s.in.memory
+		in.box, in.memory, in.rpc = &s.in, s.in.memory, s
 		e.in = in
 		err = in.bind(s.conn)
 	}

@@ -51,6 +51,8 @@ func (ep *endpoint) streamInterceptor(srv any, ss grpc.ServerStream, info *grpc.
 	return handler(srv, s)
 }
 
+func (s *serverStream) fullMethod() string { return s.info.FullMethod }
+
 // end frees what the handler leaves over.
 func (s *serverStream) end() {
 	s.in.end()

@@ -1,6 +1,7 @@
 package gpubuf
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -34,6 +35,20 @@ func (o *origin) init(d Device, giveBack func(*extent, int64)) {
 // that wait for one event share a goroutine.
 func (s *Slice) FreeAfter(e Event) {
 	s.end()
+	s.releaseAfter(e)
+}
+
+// TryFreeAfter is FreeAfter for a handle that somebody else may have freed, by
+// mistake: it fails, and does nothing, as TryRef does.
+func (s *Slice) TryFreeAfter(e Event) error {
+	if !s.tryEnd() {
+		return fmt.Errorf("gpubuf: free: %w", s.live())
+	}
+	s.releaseAfter(e)
+	return nil
+}
+
+func (s *Slice) releaseAfter(e Event) {
 	if e == nil {
 		s.release()
 		return

@@ -16,8 +16,8 @@ import (
 //
 // All methods may be called from any goroutine, but each handle is freed by
 // exactly one call of Free. Using a handle after that, or a Slice that neither a
-// pool nor Wrap made, is a mistake in the program and panics; TryRef alone may be called on
-// any. The bytes themselves are not guarded: who writes them while others read
+// pool nor Wrap made, is a mistake in the program and panics; TryRef and TryFreeAfter
+// alone may be called on any. The bytes themselves are not guarded: who writes them while others read
 // is the program's affair.
 type Slice struct {
 	state atomic.Uint32 // stateZero, stateLive or stateFreed
@@ -167,10 +167,13 @@ func (s *Slice) Free() {
 
 // end ends the use of the handle, which keeps its reference until release.
 func (s *Slice) end() {
-	if s == nil || !s.state.CompareAndSwap(stateLive, stateFreed) {
+	if !s.tryEnd() {
 		s.misuse("free")
 	}
 }
+
+// tryEnd is end for a handle that may have ended: false then.
+func (s *Slice) tryEnd() bool { return s != nil && s.state.CompareAndSwap(stateLive, stateFreed) }
 
 // release gives up the reference of a handle that has ended.
 func (s *Slice) release() {

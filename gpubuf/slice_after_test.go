@@ -22,6 +22,7 @@ func TestFreeAfter(t *testing.T) {
 		_, err = s.TryRef()
 		require.ErrorIs(t, err, gpubuf.ErrFreed)
 		require.Panics(t, s.Free)
+		require.ErrorIs(t, s.TryFreeAfter(nil), gpubuf.ErrFreed)
 		sub.Free() // does not wait
 		synctest.Wait()
 		require.Equal(t, 1, p.Stats().Slices)
@@ -36,6 +37,13 @@ func TestFreeAfter(t *testing.T) {
 		for _, e := range []gpubuf.Event{nil, e} {
 			mustAlloc(t, p, 10).FreeAfter(e)
 			require.Zero(t, p.Stats().Used)
+			s := mustAlloc(t, p, 10)
+			require.NoError(t, s.TryFreeAfter(e))
+			require.Zero(t, p.Stats().Used)
+			require.EqualError(t, s.TryFreeAfter(e), "gpubuf: free: slice already freed")
+		}
+		for _, s := range []*gpubuf.Slice{nil, {}} {
+			require.ErrorIs(t, s.TryFreeAfter(nil), gpubuf.ErrInvalidSlice)
 		}
 		// A failed event is an end of the work too, and a handle on no memory
 		// counts like any other.
