@@ -103,7 +103,7 @@ func (c *Conn) fail(err error) {
 // controlLost is told of a dead control lane. Without the peer's ConnEnd it
 // resets the Conn.
 func (c *Conn) controlLost(err error) {
-	lost := fmt.Errorf("control lane: %w", err)
+	lost := plainly(fmt.Errorf("control lane: %w", err))
 	if c.ending.peer.get() == nil && c.ending.closed.get() == nil {
 		c.fail(lost)
 		return
@@ -150,8 +150,9 @@ func (c *Conn) bulkLost(err error) {
 		c.fail(err)
 		return
 	}
+	err = plainly(err)
 	if c.ending.lanes.set(fmt.Errorf("conn: connection to %v: %w: %w", c.RemoteAddr(), ErrLanesLost, err)) {
-		c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; large attachments fail on this connection until it is dialled anew", "remote", c.RemoteAddr().String(), "err", err)
+		go c.warnBulkLost(err) // which ends with the Conn
 	}
 	c.ending.bulk.Do(func() {
 		go func() {
@@ -215,7 +216,7 @@ func (c *Conn) finishLanes() {
 	c.pinned.close()
 	c.ahead.end()
 	if err := c.ending.failed.get(); err != nil {
-		c.d.cfg.Logger.Warn("gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
+		c.d.cfg.Logger.Log(logContext, resetLevel(err), "gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
 		c.resetStream(err)
 	}
 	if c.control != nil {
@@ -289,7 +290,7 @@ func (c *Conn) awaitPeer() {
 // opError makes every error of the net.Conn methods: io.EOF bare, all others a
 // *net.OpError of network "gdr" that says why the Conn was reset, if it was.
 func (c *Conn) opError(op string, err error) error {
-	if err == nil || errors.Is(err, errEOF) {
+	if err == nil || err == errEOF {
 		return err
 	}
 	var inner *net.OpError

@@ -165,7 +165,7 @@ func (s *qpStream) complete(wc *ibverbs.WC) {
 func (s *qpStream) fail(err error) {
 	s.mu.Lock()
 	if s.broken == nil {
-		s.broken = fmt.Errorf("stream lane: %w", err)
+		s.broken = plainly(fmt.Errorf("stream lane: %w", err))
 	}
 	broke, err := s.broke, s.broken
 	s.mu.Unlock()
