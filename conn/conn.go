@@ -80,7 +80,8 @@ type Setup struct {
 	// Checksums is set if both sides' Hellos ask for them (Config.Checksums).
 	Checksums bool
 	// Reason tells why no better path than this mode's was possible; it
-	// appears in Stats and the log.
+	// appears in Stats and the log. Where lanes run over TCP and it is empty,
+	// they say what this side knows.
 	Reason string
 	// Client is set on the side that dialled.
 	Client bool
@@ -140,7 +141,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 		st = newNetStream(s.Stream)
 	}
 	c := &Conn{
-		d: d, mode: s.Mode, reason: s.Reason, client: s.Client, peer: s.Peer,
+		d: d, mode: s.Mode, client: s.Client, peer: s.Peer,
 		stream: st, firstRead: s.FirstRead, hello: s.Gdrpc && s.Codec, rails: s.Rails && s.Mode == ModeVerbs,
 		outlive: s.LostRails && s.Rails && s.Mode == ModeVerbs,
 		offers:  offers{limit: d.cfg.MaxOffers},
@@ -156,6 +157,7 @@ func newConn(d *Domain, s Setup) (*Conn, error) {
 	c.local = &Addr{Addr: st.LocalAddr(), conn: c}
 	c.gdrpc.Store(s.Gdrpc && (s.Client || s.Codec))
 	c.secure(s)
+	c.reason = cmp.Or(s.Reason, c.whyOverTCP())
 	if s.Checksums && s.Mode != ModePlain {
 		c.sums = newSums()
 	}

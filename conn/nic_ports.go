@@ -10,7 +10,7 @@ import (
 )
 
 // errNoNIC: there is nothing to run mode verbs on.
-var errNoNIC = errors.New("no RDMA device is configured (Config.NICs)")
+var errNoNIC = errors.New("no RDMA devices are configured on this side (conn.Config.NICs)")
 
 // ports returns the ports of an open device as they are now.
 func (n *nic) ports() (ports []route.Port, err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gdrpc/gdrpc/ibverbs/faultverbs"
 	"github.com/gdrpc/gdrpc/ibverbs/route"
 	"github.com/gdrpc/gdrpc/ibverbs/soft/fabric"
+	"github.com/gdrpc/gdrpc/internal/handshake/tlstest"
 	"github.com/gdrpc/gdrpc/listener"
 	"github.com/stretchr/testify/require"
 )
@@ -57,6 +58,38 @@ func TestVerbs(t *testing.T) {
 	require.Equal(t, l.Addr().String(), c.RemoteAddr().String())
 	require.EqualValues(t, 1, l.Stats().Verbs)
 	require.Zero(t, l.Stats().Joins)
+}
+
+// TestNoNICs has what each side says of a connection whose client has no NICs,
+// of which nothing is said on the wire.
+func TestNoNICs(t *testing.T) {
+	const (
+		here  = "no mode verbs: no RDMA devices are configured on this side (conn.Config.NICs)"
+		there = "no mode verbs: the peer has not offered an RDMA device (conn.Config.NICs there)"
+	)
+	ca := tlstest.NewCA(t)
+	for _, tt := range []struct {
+		name           string
+		change         func(l *listener.Config, d *Config)
+		client, server string
+	}{
+		{"neither has", func(l *listener.Config, _ *Config) { l.Conn = quiet }, here, here},
+		{"the server has", func(*listener.Config, *Config) {}, here, there},
+		{"the server's MaxPath", func(l *listener.Config, _ *Config) { l.Conn.MaxPath = conn.PathSoft }, here, "no mode verbs: Config.MaxPath is soft"},
+		{"inside TLS", func(l *listener.Config, d *Config) {
+			l.TLS, d.TLS = ca.Server(t, tlstest.Leaf{}), ca.Client()
+		}, "no mode verbs: the connection runs inside TLS, and RDMA would carry its bytes in clear", "no mode verbs: the connection runs inside TLS, and RDMA would carry its bytes in clear"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			served, dialled := listener.Config{Conn: newNICs().server()}, Config{}
+			tt.change(&served, &dialled)
+			l := listenWith(t, served)
+			c, err := newDialer(t, dialled).dialTest(t, l.Addr().String())
+			require.NoError(t, err)
+			require.Equal(t, tt.client, c.Stats().Reason)
+			require.Equal(t, tt.server, accept(t, l).(*conn.Conn).Stats().Reason)
+		})
+	}
 }
 
 // locked is a NIC on a machine whose limit of locked memory does not do.

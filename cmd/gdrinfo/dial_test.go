@@ -67,13 +67,14 @@ func TestServerJoined(t *testing.T) {
 	require.Equal(t, exitOK, code)
 	require.Equal(t, answer{
 		Version: 1, Address: addr, Remote: addr, Reachable: true, Gdrpc: true, Mode: "soft-joined", Path: "ipc", Provider: "soft",
-		Reason: a.Reason, // in conn's words
+		Reason: "no mode verbs: no RDMA devices are configured on this side (conn.Config.NICs)",
 	}, a)
 
 	code, text, _ := run(t, noRDMA(), nil, addr)
 	require.Equal(t, exitOK, code)
 	require.Regexp(t, `(?m)^  server +gdrpc$`, text)
 	require.Regexp(t, `(?m)^  mode +soft-joined$`, text)
+	require.Regexp(t, `(?m)^  no better mode +no mode verbs: no RDMA devices are configured on this side`, text)
 }
 
 func TestServerShared(t *testing.T) {
