@@ -337,12 +337,14 @@ func (c *Conn) bestPath() Path {
 	return PathSoft
 }
 
+func noLanes(m Mode) string { return fmt.Sprintf("conn: no lanes in mode %v", m) }
+
 // Offload says whether attachments may leave the byte stream: nil if so, else
 // the reason why they must stay inside the message (no lanes, stream encrypted
 // above the Conn, first bytes not seen yet, closed).
 func (c *Conn) Offload() error {
 	if c.control == nil {
-		return fmt.Errorf("conn: no lanes in mode %v: %s", c.mode, c.reason)
+		return fmt.Errorf("%s: %s", noLanes(c.mode), c.reason)
 	}
 	if err := c.ending.lanes.get(); err != nil {
 		return err

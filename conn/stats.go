@@ -9,7 +9,7 @@ import (
 type Stats struct {
 	Mode     Mode   // what the handshake settled on
 	Reason   string // why no better mode; empty if this is the best that the product has
-	Offload  string // why attachments stay inside the message; empty if they leave it
+	Offload  string // why attachments stay inside the message; empty if they leave it; in mode plain Reason has more
 	Provider string // the lanes' provider, "soft" or "verbs"; empty without lanes
 	TLS      string // the version of the TLS below, "TLS 1.3"; empty without
 
@@ -108,7 +108,9 @@ func (c *Conn) Stats() Stats {
 	if why := c.stats.lost.Load(); why != nil {
 		s.LaneLost = *why
 	}
-	if err := c.Offload(); err != nil {
+	if c.control == nil {
+		s.Offload = noLanes(c.mode) // why is in Reason
+	} else if err := c.Offload(); err != nil {
 		s.Offload = err.Error()
 	}
 	if c.control != nil {
