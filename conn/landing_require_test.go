@@ -75,7 +75,7 @@ func TestRequireBelowIPC(t *testing.T) {
 	greet(t, client, server)
 	err := landUnder(t, client, server, "host")
 	require.ErrorIs(t, err, ErrRequire)
-	require.ErrorContains(t, err, "rdma-staged on the server: no NICs on one side; no shared memory with the sender: "+errNoPlace.Error())
+	require.ErrorContains(t, err, "rdma-staged on the server: no mode verbs: no RDMA devices are configured on this side (conn.Config.NICs); no shared memory with the sender: "+errNoPlace.Error())
 	require.ErrorContains(t, err, "or give both sides RDMA devices (conn.Config.NICs), or lower Config.Require")
 }
 
@@ -88,6 +88,6 @@ func TestRequireGDR(t *testing.T) {
 	greet(t, client, server)
 	err := landUnder(t, client, server, "host")
 	require.ErrorIs(t, err, ErrRequire)
-	require.EqualError(t, err, "path soft is worse than conn.Config.Require, gdr on the server: no NICs on one side; "+
+	require.EqualError(t, err, "path soft is worse than conn.Config.Require, gdr on the server: no mode verbs: the peer has not offered an RDMA device (conn.Config.NICs there); "+
 		"give both sides RDMA devices (conn.Config.NICs), or lower Config.Require")
 }
