@@ -27,7 +27,6 @@ type Pool struct {
 	used     int64             // bytes of extents, rounded up to grain
 	high     int64             // the most that used ever was
 	growing  int               // plans whose regions are being made
-	coming   [shares]int64     // bytes of those regions that their plans do not need
 	starved  bool              // the device refused memory, and nothing came back since
 	seq      uint64            // of the last request that had to be queued
 	queues   [shares][]*waiter // by seq

@@ -76,13 +76,11 @@ func (p *Pool) takeEmpty() []*Region {
 	return out
 }
 
-// adopt adds a new region and cuts from it what it was made for; others may have
-// the rest.
+// adopt adds a new region and cuts from it what it was made for.
 func (p *Pool) adopt(w *waiter, pl *plan, g growth, r *Region) {
 	p.mu.Lock()
-	defer p.unlock()
+	defer p.mu.Unlock()
 	p.reserved += r.Size()
-	p.coming[r.share] -= g.slack()
 	p.charged[r.share] += r.Size() - g.size // the device may have had less
 	p.starved = false
 	p.regions[r.share] = append(p.regions[r.share], r)
@@ -103,7 +101,6 @@ func (p *Pool) undo(w *waiter, pl *plan, err error) (queued bool) {
 	p.slices.Add(-int64(len(w.sizes)))
 	for _, g := range pl.grow {
 		p.charged[pl.share] -= g.size
-		p.coming[pl.share] -= g.slack()
 	}
 	w.plan, w.probe, w.cause = nil, false, nil
 	if !errors.Is(err, ErrOutOfMemory) {
@@ -112,9 +109,6 @@ func (p *Pool) undo(w *waiter, pl *plan, err error) (queued bool) {
 	p.starved, w.cause = true, err
 	if !w.noWait {
 		p.enqueue(w)
-	}
-	if f := p.first(); f != nil && f != w {
-		f.probe = true // it waited for w's region, and may need less
 	}
 	return !w.noWait
 }

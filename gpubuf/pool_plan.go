@@ -78,27 +78,13 @@ func (p *Pool) try(w *waiter, a attempt) *plan {
 			missing = append(missing, i)
 		}
 	}
-	if len(missing) > 0 && (p.comes(w, missing, a.share) || !p.addGrowth(w, pl, missing, a)) {
+	if len(missing) > 0 && !p.addGrowth(w, pl, missing, a) {
 		giveAll(pl.extents)
 		return nil
 	}
 	p.account(w, pl)
 	return pl
 }
-
-// comes reports whether a region is being made that may do for the missing sizes.
-// The request then waits for it: many that come at once, to an empty pool, do not
-// each take a region.
-func (p *Pool) comes(w *waiter, missing []int, s share) bool {
-	var need int64
-	for _, i := range missing {
-		need += w.sizes[i]
-	}
-	return need <= p.coming[s]
-}
-
-// slack is how much of a region to make its plan does not need.
-func (g growth) slack() int64 { return g.size - g.need }
 
 // addGrowth plans regions for the missing sizes, releasing as few empty ones as
 // that needs.
@@ -198,7 +184,6 @@ func (p *Pool) account(w *waiter, pl *plan) {
 	p.growing++
 	for _, g := range pl.grow {
 		p.charged[pl.share] += g.size
-		p.coming[pl.share] += g.slack()
 	}
 	for s := range p.regions {
 		p.regions[s] = slices.DeleteFunc(p.regions[s], func(r *Region) bool { return slices.Contains(pl.evict, r) })
