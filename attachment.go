@@ -163,7 +163,7 @@ func (as Attachments) reportFreed() {
 	for i, a := range as {
 		indices[i] = a.index
 	}
-	in.ep.logger.Error("gdrpc: the program freed slices that belong to an RPC: what Slice and LandAll return is freed with the attachments; "+
+	in.ep.log().Error("gdrpc: the program freed slices that belong to an RPC: what Slice and LandAll return is freed with the attachments; "+
 		"do not Free it, and take a Ref to keep it", "method", method, "side", in.ep.side, "attachments", indices)
 }
 

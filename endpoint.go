@@ -1,6 +1,7 @@
 package gdrpc
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net"
@@ -35,7 +36,7 @@ type endpoint struct {
 	proto innerCodec // what calls without a content subtype use
 	side  string     // "client" or "server", for errors
 
-	logger *slog.Logger // slog's default one; tests have others
+	logger *slog.Logger // of tests; nil: slog's default one at the time
 
 	unasked atomic.Uint64 // reply attachments that no caller asked for
 	leases  leases        // a server's replies that are not landed yet
@@ -47,11 +48,13 @@ type endpoint struct {
 }
 
 func newEndpoint(opts []Option) *endpoint {
-	ep := &endpoint{cfg: configOf(opts), proto: codecNamed("proto"), side: clientSide, logger: slog.Default()}
+	ep := &endpoint{cfg: configOf(opts), proto: codecNamed("proto"), side: clientSide}
 	ep.err = ep.cfg.validate()
 	ep.pool = ep.cfg.Pool
 	return ep
 }
+
+func (ep *endpoint) log() *slog.Logger { return cmp.Or(ep.logger, slog.Default()) }
 
 func (ep *endpoint) limits() limits {
 	return limits{count: ep.cfg.MaxAttachments, size: ep.cfg.MaxAttachmentSize, side: ep.side}

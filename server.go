@@ -68,7 +68,7 @@ func (s *Server) GracefulStop() {
 func (s *Server) close() {
 	s.ep.leases.close()
 	if err := s.ep.closePool(); err != nil {
-		s.ep.logger.Warn("gdrpc: Server.Stop: the server's own pool stays open", "cause", err)
+		s.ep.log().Warn("gdrpc: Server.Stop: the server's own pool stays open", "cause", err)
 	}
 }
 

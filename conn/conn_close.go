@@ -300,5 +300,8 @@ func (c *Conn) opError(op string, err error) error {
 	if reset := c.ending.failed.get(); reset != nil && !isTimeout(err) {
 		err = fmt.Errorf("%w (%w)", reset, err)
 	}
+	if errors.Is(err, errEOF) {
+		err = &cutError{err}
+	}
 	return &net.OpError{Op: op, Net: "gdr", Source: c.local.Addr, Addr: c.RemoteAddr(), Err: err}
 }

@@ -54,3 +54,15 @@ func (c *Conn) warnBulkLost(err error) {
 	}
 	c.d.cfg.Logger.Warn("gdrpc: bulk lane lost; large attachments fail on this connection until it is dialled anew", "remote", c.RemoteAddr().String(), "err", err)
 }
+
+// cutError is a failure that came by the end of a socket. It is not io.EOF, which
+// is the end of the bytes and no failure.
+type cutError struct{ cause error }
+
+func (e *cutError) Error() string { return e.cause.Error() }
+
+// Is implements errors.Is for all that the cause is but io.EOF.
+func (e *cutError) Is(target error) bool { return target != io.EOF && errors.Is(e.cause, target) }
+
+// As implements errors.As.
+func (e *cutError) As(target any) bool { return errors.As(e.cause, target) }

@@ -2,7 +2,10 @@ package conn
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,4 +63,19 @@ func TestHungUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCutIsNoEnd: a failure that a socket's end has caused is not the end of the
+// bytes, and is all else that its causes are.
+func TestCutIsNoEnd(t *testing.T) {
+	client, server := sharedPair(t, quiet())
+	s := client.stream.(*qpStream)
+	s.fail(fmt.Errorf("wire: %w (%w)", io.EOF, net.ErrClosed))
+	_, err := client.Read(make([]byte, 1))
+	var op *net.OpError
+	require.ErrorAs(t, err, &op)
+	require.NotErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.ErrorContains(t, err, "wire: EOF")
+	closeBoth(client, server)
 }

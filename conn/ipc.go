@@ -163,9 +163,7 @@ func (k *ipcLink) lose(why error, loud bool) {
 		k.mu.Unlock()
 		return
 	}
-	if k.why = why; k.sock != nil || k.closing {
-		k.why = &ipcLostError{why}
-	}
+	k.why = &ipcLostError{why}
 	if k.timer != nil {
 		k.timer.Stop()
 	}
@@ -189,8 +187,8 @@ func (k *ipcLink) lose(why error, loud bool) {
 	}
 }
 
-// ipcLostError is why a link has ended that stood, or whose Conn was closed: another
-// Conn may have one.
+// ipcLostError is why a link that was agreed on did not come to stand, or has ended:
+// another Conn may have one.
 type ipcLostError struct{ cause error }
 
 func (e *ipcLostError) Error() string { return e.cause.Error() }

@@ -8,8 +8,9 @@ import (
 
 // ErrRequire is what a landing fails with that would go by a worse path than
 // Config.Require, as long as the two sides and the source are what they are. One
-// that would because shared memory or a lane was lost fails without it: it may
-// have a better path on another connection.
+// whose path may be better the next time fails without it: shared memory or a lane
+// was lost, or there are NICs, of which not all has been tried or something has
+// failed.
 var ErrRequire = errors.New("worse than conn.Config.Require")
 
 // checkRequired holds a planned landing to Config.Require. notIPC is why it is not
@@ -26,6 +27,10 @@ func (l *Landing) checkRequired(notIPC error) error {
 	if passing(notIPC) {
 		return fmt.Errorf("path %v is %v, %v on the %s: no shared memory with the sender: %w; try again", l.path, ErrRequire, need, side, notIPC)
 	}
+	verdict := fmt.Errorf("path %v is %w", l.path, ErrRequire)
+	if need != PathIPC && len(l.c.d.nics) > 0 { // it may be otherwise with another try
+		verdict = fmt.Errorf("path %v is %v", l.path, ErrRequire)
+	}
 	why, remedy := l.c.whyWorse(l.flags), "lower Config.Require"
 	if need != PathIPC && l.c.mode != ModeVerbs {
 		remedy = "give both sides RDMA devices (conn.Config.NICs), or " + remedy
@@ -39,7 +44,7 @@ func (l *Landing) checkRequired(notIPC error) error {
 			why += "; " + notIPC.Error()
 		}
 	}
-	return fmt.Errorf("path %v is %w, %v on the %s: %s; %s", l.path, ErrRequire, need, side, why, remedy)
+	return fmt.Errorf("%w, %v on the %s: %s; %s", verdict, need, side, why, remedy)
 }
 
 // passing reports whether what keeps a landing from shared memory may be different

@@ -32,5 +32,5 @@ func (s *Self) codecBit() uint64 {
 // codec reports whether the client whose Hello is h has gdrpc's codec. Before
 // minor version 3 clients did not say so, and are taken to have it.
 func codec(h *wirepb.Hello) bool {
-	return h.GetFeatures()&featureCodec != 0 || h.GetVersionMinor() < 3
+	return h.GetFeatures()&featureCodec != 0 || h.GetVersionMajor() == versionMajor && h.GetVersionMinor() < 3
 }
