@@ -77,3 +77,21 @@ func TestDropInWithCodec(t *testing.T) {
 		})
 	}
 }
+
+// TestDropInServer: a stock server on gdrpc's listener is met by calls without
+// attachments; those with some are told what it lacks.
+func TestDropInServer(t *testing.T) {
+	l, pool := newSharedLink(t), newPool(t, gpubuf.Config{})
+	serve(t, l, grpc.NewServer(), stockEcho{})
+	opts := DialOptions(WithConfig(Config{Pool: pool, Dialer: l.dialer}))
+	cc, err := grpc.NewClient("passthrough:///"+l.Addr().String(), append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	require.NoError(t, err)
+	defer cc.Close()
+	client := testpb.NewEchoClient(cc)
+	_, err = client.Plain(testContext(t), &testpb.PlainMessage{})
+	require.NoError(t, err)
+	s := newSlice(t, pool, 100, 7)
+	defer s.Free()
+	_, err = client.Plain(NewOutgoingContext(testContext(t), s), &testpb.PlainMessage{})
+	requireStatus(t, err, codes.FailedPrecondition, "gdrpc.NewServer")
+}

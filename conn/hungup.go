@@ -7,20 +7,17 @@ import (
 	"log/slog"
 	"syscall"
 	"time"
+
+	"github.com/gdrpc/gdrpc/internal/hangup"
 )
 
 // A peer that goes without a word, such as a process that ends, has its sockets
 // closed in any order.
 
-// hungUp reports whether an error is the end of a socket by its other end.
-func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
 // plainly puts what has happened in front of how a lane has met it.
 func plainly(err error) error {
 	switch {
-	case !hungUp(err) || errors.Is(err, errTCPEnded):
+	case !hangup.Is(err) || errors.Is(err, errTCPEnded):
 		return err
 	case errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("the connection was reset by the peer or on the way (%w)", err)
@@ -31,7 +28,7 @@ func plainly(err error) error {
 // resetLevel is that of the line about a Conn that has failed. Peers that hang up
 // are everyday.
 func resetLevel(err error) slog.Level {
-	if hungUp(err) {
+	if hangup.Is(err) {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
@@ -40,7 +37,7 @@ func resetLevel(err error) slog.Level {
 // warnBulkLost says that the Conn goes on without its bulk lanes, unless it turns
 // out within endBound that the peer has hung up, which ends everything.
 func (c *Conn) warnBulkLost(err error) {
-	if hungUp(err) {
+	if hangup.Is(err) {
 		bound := time.NewTimer(endBound)
 		defer bound.Stop()
 		select {

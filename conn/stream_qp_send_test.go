@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -48,20 +49,30 @@ func watchedPair(t *testing.T, seen func(ibverbs.QP, int) error) (client, server
 	return client, server, q
 }
 
+// uneven is n bytes of which no two blocks are the same.
+func uneven(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // never fails
+	return b
+}
+
+// readAhead begins to read n bytes, and tells what came.
+func readAhead(c *Conn, n int) <-chan []byte {
+	got := make(chan []byte)
+	go func() {
+		b := make([]byte, n)
+		_, _ = io.ReadFull(c, b)
+		got <- b
+	}()
+	return got
+}
+
 // TestBatches: of the blocks of one Write some are quiet, never the last one that
 // the peer has for itself, and a Read that waits for loud ones gets them all.
 func TestBatches(t *testing.T) {
 	client, server, q := watchedPair(t, nil)
-	want := make([]byte, 10*streamBlock+77)
-	for i := range want {
-		want[i] = byte(i * 7 >> 3)
-	}
-	got := make(chan []byte)
-	go func() {
-		b := make([]byte, len(want))
-		_, _ = io.ReadFull(server, b)
-		got <- b
-	}()
+	want := uneven(10*streamBlock + 77)
+	got := readAhead(server, len(want))
 	awaitTurn(t, server)
 	n, err := client.Write(want)
 	require.NoError(t, err)
@@ -128,16 +139,8 @@ func testStreamBlock(t *testing.T, peers, most uint32) {
 		s.StreamLane.qp = q
 	}
 	client, server := n.pair(t)
-	want := make([]byte, 4*most+1)
-	for i := range want {
-		want[i] = byte(i * 7 >> 3)
-	}
-	got := make(chan []byte)
-	go func() {
-		b := make([]byte, len(want))
-		_, _ = io.ReadFull(server, b)
-		got <- b
-	}()
+	want := uneven(int(4*most + 1))
+	got := readAhead(server, len(want))
 	_, err := client.Write(want)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(want, <-got))

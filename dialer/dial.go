@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/internal/handshake"
+	"github.com/gdrpc/gdrpc/internal/hangup"
 )
 
 // stepConn is the last step of a dial, after the handshake's.
@@ -113,15 +112,10 @@ func (d *Dialer) redial(ctx context.Context, w way, failure error) (*conn.Conn, 
 		}
 	}
 	var e *handshake.Error
-	if errors.As(failure, &e) && e.Gdrpc || hungUp(failure) {
+	if errors.As(failure, &e) && e.Gdrpc || hangup.Is(failure) {
 		firstRead = nil
 	}
 	return d.plain(sock, failure.Error(), firstRead)
-}
-
-// hungUp reports whether a handshake failed by the end of its connection.
-func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // plain makes the Conn of a server that is not known to be gdrpc.

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/gdrpc/gdrpc/internal/hangup"
 )
 
 // dialPause is between two attempts at a listener that is busy.
@@ -67,7 +69,7 @@ func attempt(ctx context.Context, name string, k *Key) (*Socket, error) {
 	}
 	if err != nil {
 		s.Close()
-		if hungUp(err) {
+		if hangup.Is(err) {
 			err = fmt.Errorf("%w: it has ended the proof: %w", ErrBusy, err)
 		}
 		return nil, err

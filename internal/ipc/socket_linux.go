@@ -3,7 +3,6 @@ package ipc
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 
@@ -47,12 +46,6 @@ func filesOf(oob []byte) (files []*os.File, err error) {
 // queueFull reports whether a listener has too many sockets that it has not
 // accepted yet.
 func queueFull(err error) bool { return errors.Is(err, unix.EAGAIN) }
-
-// hungUp reports whether the peer has closed its end, with or without having
-// read what was sent.
-func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
-}
 
 // cut reports whether descriptors were lost: they were more than any message
 // has, or this process can have no more (unix(7)).

@@ -18,6 +18,7 @@ var groups = []group{
 	{path: "internal/leak", level: -1},
 	{path: "internal/skip", level: -1},
 	{path: "internal/events", level: 0},
+	{path: "internal/hangup", level: 0},
 	{path: "internal/ipc", level: 1},
 	{path: "internal/testpb", level: 0},
 	{path: "internal/tools", level: 0},
