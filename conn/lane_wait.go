@@ -56,7 +56,7 @@ func (l *Lane) ask() {
 }
 
 func (l *Lane) answered() {
-	if l.waits != nil {
+	if l.waits != nil && l.waits.asked.Load() > 0 { // ask may set it meanwhile: one more or less
 		l.waits.asked.Add(-1)
 	}
 }
