@@ -292,6 +292,32 @@ func TestTransportCredentialsRefuse(t *testing.T) {
 	})
 }
 
+// TestInsecureOverTLS: without TransportCredentials all is as encrypted, and grpc
+// takes it for insecure: no certificates, no secrets, no check of the authority.
+func TestInsecureOverTLS(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	named := ca.Client() // for an authority that the certificate does not have
+	named.ServerName = "srv"
+	s, _, c, err := tlsTest{lis: listener.Config{TLS: ca.Server(t, tlstest.Leaf{DNS: "srv"})}, dial: dialer.Config{TLS: named}}.start(t)
+	require.NoError(t, err)
+	require.Equal(t, "TLS 1.3", c.Stats().TLS)
+	var path conn.Path
+	s.impl.handle = func(ctx context.Context) error {
+		p, _ := peer.FromContext(ctx)
+		_, ok := p.AuthInfo.(credentials.TLSInfo)
+		require.False(t, ok)
+		path = pathOfFirst(ctx)
+		return nil
+	}
+	slice := newSlice(t, s.clientPool, 100_000, 1)
+	defer slice.Free()
+	_, err = s.client.Plain(NewOutgoingContext(testContext(t), slice), &testpb.PlainMessage{})
+	require.NoError(t, err)
+	require.Equal(t, conn.PathSoft, path)
+	_, err = s.client.Plain(testContext(t), &testpb.PlainMessage{}, grpc.PerRPCCredentials(bearer{}))
+	requireStatus(t, err, codes.Unauthenticated, "secure credentials on an insecure connection")
+}
+
 // TestTLSEverybody: one server on one port has gdrpc and stock clients, in clear
 // and inside TLS that the listener or grpc ends.
 func TestTLSEverybody(t *testing.T) {
