@@ -163,9 +163,13 @@ func (e *early) wait(ctx context.Context, ch chan error) error {
 	}
 }
 
-// hand gives the lane to the Conn whose handler is set.
+// hand gives the lane to the Conn whose handler is set, and tells it if the lane was
+// aborted meanwhile: one without outstanding requests has no completion that would.
 func (e *early) hand() {
 	close(e.handed)
+	if why := e.l.cause.Load(); why != nil {
+		e.fail(*why)
+	}
 	e.l.kick()
 }
 

@@ -416,6 +416,21 @@ func TestRailLostBefore(t *testing.T) {
 	require.Empty(t, server.more.taken)
 }
 
+// TestRailLostAsItStands: a lane that fails when both sides have called it ready, and
+// before its completions are handed on, is lost, although nothing is posted on it
+// that would tell.
+func TestRailLostAsItStands(t *testing.T) {
+	n := newRailNetwork(t)
+	_, server := n.pair(t)
+	f, v := entering(t, server)
+	server.more.enter(f, v.lanes[0])
+	v.lanes[0].abort(errNoNIC)
+	require.ErrorIs(t, server.more.settle(f, nil), errNoNIC)
+	server.more.tasks.Wait()
+	require.EqualValues(t, 1, server.Stats().LanesLost)
+	require.Contains(t, server.Stats().LaneLost, errNoNIC.Error())
+}
+
 // TestRailLostWhileClosing: the peer's BulkLost may come while the further lanes
 // are closed. The race detector tells.
 func TestRailLostWhileClosing(t *testing.T) {

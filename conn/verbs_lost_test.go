@@ -111,6 +111,28 @@ func TestVerbsLost(t *testing.T) {
 	}
 }
 
+// TestVerbsLostBefore: a lane that fails before there is a Conn ends the Conn, even
+// one on which nothing is posted that would tell.
+func TestVerbsLostBefore(t *testing.T) {
+	for kind, lane := range map[LaneKind]func(*Setup) *Lane{
+		LaneStream:  func(s *Setup) *Lane { return s.StreamLane },
+		LaneControl: func(s *Setup) *Lane { return s.Control },
+		LaneBulk:    func(s *Setup) *Lane { return s.Bulk[0] },
+		laneEager:   func(s *Setup) *Lane { return s.Control.eager },
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			n := newNetwork(t, quiet())
+			n.filled = func(s *Setup) { lane(s).abort(errNoNIC) }
+			client, server := n.pair(t)
+			requireLost(t, client, errNoNIC.Error())
+			client.Close()
+			server.Close()
+			<-client.ending.done
+			<-server.ending.done
+		})
+	}
+}
+
 // fatal raises the event that the queue pair of a lane has failed.
 func (n *network) fatal(l *Lane) {
 	n.nics[0].Raise(ibverbs.AsyncEvent{Type: ibverbs.EventQPFatal, QP: l.qp.Num()})
