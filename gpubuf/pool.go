@@ -32,6 +32,7 @@ type Pool struct {
 	queues   [shares][]*waiter // by seq
 	allocs   int64
 	failures int64
+	coming   []*coming // regions being made that have room for others
 
 	closeDone chan struct{} // closed when the first Close that succeeds returns
 }
@@ -67,7 +68,7 @@ type AllocRequest struct {
 	Reply bool
 	// NoWait fails with ErrPoolFull instead of waiting for slices to be freed.
 	// Memory that earlier requests wait for does not count as free. The call
-	// still waits for the device, when a region is made.
+	// still waits for the device, when a region is made for it or for others.
 	NoWait bool
 }
 
@@ -115,7 +116,9 @@ func (p *Pool) TryAlloc(size int64) *Slice {
 //
 // When memory is short it waits until others free slices, no longer than
 // Config.MaxWait. Requests are served first come, first served: a large one is
-// not overtaken by small ones, except that replies go first.
+// not overtaken by small ones, except that replies go first. While a region is being
+// made, requests that it has room for wait for it, however long the device takes,
+// whether or not they may wait for others.
 //
 // Errors: *PoolError with ErrTooLarge at once if the limit can never meet the
 // request, with ErrPoolFull, or with the error of ctx; ErrClosed; the device's

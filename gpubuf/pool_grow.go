@@ -40,6 +40,11 @@ func (p *Pool) carryOut(w *waiter) (queued bool, err error) {
 // back.
 func (p *Pool) allocMemory(g growth) (Memory, error) {
 	m, err := p.device.Alloc(g.size)
+	if err != nil {
+		p.mu.Lock()
+		p.settle(g.coming, nil)
+		p.mu.Unlock()
+	}
 	if errors.Is(err, ErrOutOfMemory) && g.need < g.size {
 		m, err = p.device.Alloc(g.need)
 	}
@@ -89,6 +94,7 @@ func (p *Pool) adopt(w *waiter, pl *plan, g growth, r *Region) {
 			panic("BUG: gpubuf: a new region is too small for what it was made for")
 		}
 	}
+	p.settle(g.coming, r)
 	pl.grow = pl.grow[1:]
 }
 
@@ -101,6 +107,9 @@ func (p *Pool) undo(w *waiter, pl *plan, err error) (queued bool) {
 	p.slices.Add(-int64(len(w.sizes)))
 	for _, g := range pl.grow {
 		p.charged[pl.share] -= g.size
+	}
+	for _, g := range pl.grow {
+		p.settle(g.coming, nil)
 	}
 	w.plan, w.probe, w.cause = nil, false, nil
 	if !errors.Is(err, ErrOutOfMemory) {

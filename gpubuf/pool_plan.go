@@ -17,6 +17,8 @@ type growth struct {
 	size  int64 // wanted
 	need  int64 // what the items need, at most size
 	items []int
+
+	coming *coming // nil if no others may count on it
 }
 
 // attempt is one way to meet a request.
@@ -45,7 +47,7 @@ func (p *Pool) makePlan(w *waiter) *plan {
 	if pl := p.try(w, reply); pl != nil {
 		return pl
 	}
-	both := attempt{from: slices.Concat(reply.from, common.from), share: shareReply, most: p.cfg.Limit}
+	both := attempt{from: p.within(w), share: shareReply, most: p.cfg.Limit}
 	if pl := p.try(w, both); pl != nil {
 		return pl
 	}
@@ -68,16 +70,8 @@ func (p *Pool) replacing(a attempt) attempt {
 
 // try makes a plan of one attempt and accounts for it, or returns nil.
 func (p *Pool) try(w *waiter, a attempt) *plan {
-	pl := &plan{extents: make([]*extent, len(w.sizes)), share: a.share}
-	var missing []int
-	for i, size := range w.sizes {
-		if size == 0 {
-			continue
-		}
-		if pl.extents[i] = take(a.from, size); pl.extents[i] == nil {
-			missing = append(missing, i)
-		}
-	}
+	extents, missing := find(a.from, w.sizes)
+	pl := &plan{extents: extents, share: a.share}
 	if len(missing) > 0 && !p.addGrowth(w, pl, missing, a) {
 		giveAll(pl.extents)
 		return nil
@@ -115,6 +109,29 @@ func (p *Pool) room(w *waiter, s share, evict []*Region) int64 {
 		left = min(left, freed[shareCommon]+freed[shareReply])
 	}
 	return left
+}
+
+// within returns the regions that a request may use.
+func (p *Pool) within(w *waiter) []*Region {
+	if w.share == shareCommon {
+		return p.regions[shareCommon]
+	}
+	return slices.Concat(p.regions[shareReply], p.regions[shareCommon])
+}
+
+// find takes an extent for each size that is not zero, and returns the positions
+// of those that it has found none for.
+func find(from []*Region, sizes []int64) (extents []*extent, missing []int) {
+	extents = make([]*extent, len(sizes))
+	for i, size := range sizes {
+		if size == 0 {
+			continue
+		}
+		if extents[i] = take(from, size); extents[i] == nil {
+			missing = append(missing, i)
+		}
+	}
+	return extents, missing
 }
 
 // take takes an extent from the first region that has one, so that later
@@ -185,6 +202,7 @@ func (p *Pool) account(w *waiter, pl *plan) {
 	for _, g := range pl.grow {
 		p.charged[pl.share] += g.size
 	}
+	p.announce(w, pl)
 	for s := range p.regions {
 		p.regions[s] = slices.DeleteFunc(p.regions[s], func(r *Region) bool { return slices.Contains(pl.evict, r) })
 	}

@@ -72,33 +72,43 @@ func (p *Pool) allocate(ctx context.Context, w *waiter) error {
 	if err := ctx.Err(); err != nil {
 		return p.poolError(w, err)
 	}
-	if err := p.enter(w); err != nil {
+	c, err := p.enter(w)
+	if err != nil {
 		return err
 	}
-	for {
-		if err := p.wait(ctx, w); err != nil {
+	for queued := true; queued; c = nil {
+		if c != nil {
+			err = p.await(ctx, w, c)
+		} else {
+			err = p.wait(ctx, w)
+		}
+		if err != nil {
 			return err
 		}
-		if queued, err := p.carryOut(w); !queued {
-			return err
-		}
+		queued, err = p.carryOut(w)
 	}
+	return err
 }
 
-// enter puts a new request into its queue, and serves it at once if there is
-// memory and nobody is before it.
-func (p *Pool) enter(w *waiter) error {
+// enter puts a new request into its queue, and serves it at once if there is memory
+// and nobody is before it; or has it wait for a region that is being made, which is
+// returned.
+func (p *Pool) enter(w *waiter) (*coming, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return p.closedError(w)
+		return nil, p.closedError(w)
 	}
 	p.seq++
 	w.seq = p.seq
+	if c := p.join(w); c != nil {
+		p.mu.Unlock()
+		return c, nil
+	}
 	w.probe = p.waiting() == 0 && p.growing == 0
 	p.enqueue(w)
 	p.unlock()
-	return nil
+	return nil, nil
 }
 
 // enqueue puts a request into its queue by age. mu is held.
