@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/gdrpc/gdrpc/dialer"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,7 +29,6 @@ func DialOptions(opts ...Option) []grpc.DialOption {
 }
 
 func (c *client) options() []grpc.DialOption {
-	c.dialer = sync.OnceValues(func() (*dialer.Dialer, error) { return ownDialer(c.cfg) })
 	c.signals = sync.OnceValues(newSignalPool)
 	return []grpc.DialOption{
 		grpc.WithContextDialer(c.dial),
@@ -46,8 +44,7 @@ type client struct {
 	shown  shown       // peers of connections that are not ours
 	asking atomic.Bool // the next calls must look at the response headers
 
-	dialer  func() (*dialer.Dialer, error) // made at first need
-	signals func() (*gpubuf.Pool, error)   // of streams' signals; made at first need
+	signals func() (*gpubuf.Pool, error) // of streams' signals; made at first need
 }
 
 // unary is the innermost interceptor.

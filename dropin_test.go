@@ -2,11 +2,13 @@ package gdrpc
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/gdrpc/gdrpc/internal/testpb"
+	"github.com/gdrpc/gdrpc/listener"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -94,4 +96,39 @@ func TestDropInServer(t *testing.T) {
 	defer s.Free()
 	_, err = client.Plain(NewOutgoingContext(testContext(t), s), &testpb.PlainMessage{})
 	requireStatus(t, err, codes.FailedPrecondition, "gdrpc.NewServer")
+}
+
+// TestRequireDialer: clients that have Require and no dialer of their own share one
+// that has it too; with one of their own only that counts.
+func TestRequireDialer(t *testing.T) {
+	defer func() {
+		d, err := requiring[conn.PathIPC]()
+		require.NoError(t, err)
+		require.NoError(t, d.Close()) // and no other is left over, as the leak check says
+		requiring = newRequiring()    // for the next run
+	}()
+	cfg := Config{Pool: newPool(t, gpubuf.Config{}), Require: conn.PathIPC}
+	call := func(l *sharedLink, cfg Config) error {
+		opts := append(DialOptions(WithConfig(cfg)), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		cc, err := grpc.NewClient(l.Addr().String(), opts...)
+		require.NoError(t, err)
+		defer cc.Close()
+		_, err = testpb.NewEchoClient(cc).Plain(testContext(t), &testpb.PlainMessage{})
+		return err
+	}
+	l := newSharedLink(t)
+	serve(t, l, NewServer(WithConfig(cfg)), &echo{handle: func(context.Context) error { return nil }})
+	require.NoError(t, call(l, cfg))
+	require.NoError(t, call(l, cfg))
+
+	soft := conn.Config{MaxPath: conn.PathSoft, Logger: slog.New(slog.DiscardHandler)}
+	inner, err := listener.Listen("tcp", "127.0.0.1:0", &listener.Config{Conn: soft})
+	require.NoError(t, err)
+	worse := &sharedLink{Listener: inner}
+	t.Cleanup(func() { require.NoError(t, worse.Close()) })
+	serve(t, worse, NewServer(WithConfig(cfg)), &echo{handle: func(context.Context) error { return nil }})
+	requireStatus(t, call(worse, cfg), codes.Unavailable, "path ipc is required")
+	own := cfg
+	own.Dialer = l.dialer
+	require.NoError(t, call(worse, own))
 }

@@ -56,8 +56,8 @@ type Config struct {
 	Require conn.Path
 
 	// Dialer makes the connections of a client. Its owner closes it. Default:
-	// one with all defaults but for Require, which lives as long as the
-	// process. Servers ignore it.
+	// one with all defaults but for Require, which clients share and which lives
+	// as long as the process. Servers ignore it.
 	Dialer *dialer.Dialer
 }
 

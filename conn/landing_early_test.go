@@ -212,32 +212,3 @@ func TestLandAheadLanesDead(t *testing.T) {
 	require.Nil(t, e.land())
 	require.Zero(t, e.server.Stats().Begun)
 }
-
-// TestIPCLateEnded: a landing ends while it waits for a region that never comes.
-func TestIPCLateEnded(t *testing.T) {
-	for name, end := range map[string]func(c *Conn, l *Landing){
-		"failed":    func(c *Conn, l *Landing) { c.fail(errors.New("test")) },
-		"cancelled": func(c *Conn, l *Landing) { c.recv.cancel(l, errors.New("test")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool := newPool(t, "shared")
-			client, server := ipcPair(t, quiet())
-			greet(t, client, server)
-			s, _ := filled(t, pool, 100_000, 1)
-			o := offer(t, client, s)
-			defer o.Withdraw()
-			p := client.Place(o)
-			p.Region = 1 << 40
-			d, err := pool.Alloc(t.Context(), 100_000)
-			require.NoError(t, err)
-			l := server.LandFrom(o.Token(), o.Flags(), p, d)
-			d.Free() // the landing has a reference of its own
-			done := make(chan error, 1)
-			go func() { done <- l.Wait(context.Background()) }()
-			require.Eventually(t, l.claimed.Load, patience, tick)
-			end(server, l)
-			require.Error(t, <-done)
-			<-l.Consumed()
-		})
-	}
-}

@@ -28,6 +28,7 @@ func TestRun(t *testing.T) {
 	log, err := server.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())
+	t.Cleanup(func() { server.Wait() }) // t.Context has killed it if it runs
 	kill := time.AfterFunc(time.Minute, func() { server.Process.Kill() })
 	defer kill.Stop()
 	lines := bufio.NewScanner(log)
