@@ -25,6 +25,7 @@ type gpuJob struct {
 	target target        // of base
 	over   time.Duration // the most that it may take beyond an empty call
 	stock  bool          // stock gRPC takes part
+	to     string        // the server's device, if it is not the client's
 }
 
 const (
@@ -46,11 +47,17 @@ func measureGPU(ctx context.Context, o options, res *results) error {
 		}
 		job.path = cmp.Or(job.path, o.path)
 		job.size = max(job.size/o.shrink, 4<<10)
+		if job.to = o.staging.To; job.to != "" {
+			job.over = 0
+		}
 		rows, err := measureContest(ctx, o, bareCopy, job.contest)
 		if err != nil {
 			return err
 		}
 		res.GPU = append(res.GPU, rows...)
+	}
+	if o.staging.To != "" {
+		return nil // a checksum is made on one
 	}
 	rows, err := measureContest(ctx, o, bareCopy, func(ctx context.Context, c *client) (*contest, error) {
 		return sumContest(ctx, c, 256<<20/o.shrink)
@@ -72,8 +79,14 @@ func (j gpuJob) contest(ctx context.Context, c *client) (*contest, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := &subject{name: bareCopy}
-	base.run, err = c.copies(ctx, src)
+	base, dst := &subject{name: bareCopy}, c.mem.device
+	if j.to != "" {
+		if dst, err = devicePool(j.to); err != nil {
+			return nil, err
+		}
+		c.closers = append(c.closers, func() { dst.Close() })
+	}
+	base.run, err = c.copies(ctx, src, dst)
 	if err != nil {
 		return nil, err
 	}
@@ -83,15 +96,18 @@ func (j gpuJob) contest(ctx context.Context, c *client) (*contest, error) {
 	}
 	landed.target, landed.over = j.target, j.over
 	empty := &subject{name: emptyCall, still: true, run: func(n int) error { return pings(ctx, client, n) }}
-	ct := &contest{name: j.name(c.mem.device.Device()), bytes: j.size, ops: j.ops, samples: 3, subjects: []*subject{base, empty, landed}}
+	ct := &contest{name: j.name(c.mem.device.Device(), dst.Device()), bytes: j.size, ops: j.ops, samples: 3, subjects: []*subject{base, empty, landed}}
 	if j.stock {
 		ct.subjects = append(ct.subjects, &subject{name: "stock", ops: min(j.ops, 2), run: c.putFromDevice(ctx, src)})
 	}
 	return ct, nil
 }
 
-func (j gpuJob) name(d gpubuf.Device) string {
-	s := fmt.Sprintf("%s, %s to %s", sizeName(j.size), d.Kind(), d.Kind())
+func (j gpuJob) name(from, to gpubuf.Device) string {
+	s := fmt.Sprintf("%s, %s to %s", sizeName(j.size), from.Kind(), to.Kind())
+	if j.to != "" {
+		s = fmt.Sprintf("%s, %s to %s", sizeName(j.size), from.Name(), to.Name())
+	}
 	if j.flight > 1 {
 		s += fmt.Sprintf(", %d calls under way", j.flight)
 	}
@@ -112,16 +128,16 @@ func pings(ctx context.Context, client perfpb.PerfClient, n int) error {
 	return nil
 }
 
-// copies copies src inside the device, one after the other.
-func (c *client) copies(ctx context.Context, src *gpubuf.Slice) (func(n int) error, error) {
-	dst, err := c.mem.device.Alloc(ctx, src.Len())
+// copies copies src into memory of a pool, one after the other.
+func (c *client) copies(ctx context.Context, src *gpubuf.Slice, to *gpubuf.Pool) (func(n int) error, error) {
+	dst, err := to.Alloc(ctx, src.Len())
 	if err != nil {
 		return nil, err
 	}
 	c.closers = append(c.closers, dst.Free)
 	return func(n int) error {
 		for range n {
-			if err := c.mem.device.Device().Copy(dst.Ptr(), src.Ptr(), src.Len()); err != nil {
+			if err := src.CopyTo(dst); err != nil {
 				return err
 			}
 		}
@@ -175,7 +191,7 @@ func sumContest(ctx context.Context, c *client, size int64) (*contest, error) {
 	if _, err := src.CRC32C(); err != nil { // the first loads the kernel
 		return nil, err
 	}
-	copied, err := c.copies(ctx, src)
+	copied, err := c.copies(ctx, src, c.mem.device)
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,12 @@
 // bare TCP socket, a copy in memory and stock gRPC doing the same.
 //
 //	gdrperf [-rounds N] [-warmups N] [-only bulk,ipc,staged,busy,call,idle,gpu,soak] [-idle D] [-conns N] [-json] [-tables FILE]
-//	        [-device KIND:INDEX] [-path ipc|soft] [-shrink N] [-soak N] [-joins N] [-block BYTES] [-blocks N]
+//	        [-device KIND:INDEX] [-to KIND:INDEX] [-path ipc|soft] [-shrink N] [-soak N] [-joins N] [-block BYTES] [-blocks N]
 //
 // The part "staged" moves device memory through staging blocks, beside a pipeline
 // of pinned copies written directly on sockets. The part "gpu" moves it by one
-// copy between two processes, beside that copy alone; "soak" looks for device
+// copy between two processes, beside that copy alone, on one device or, by -to, from
+// one to another; "soak" looks for device
 // memory that many landings of all sizes leave behind.
 //
 // It starts the server processes itself. What is compared is measured in turn,
@@ -79,6 +80,7 @@ func parse(args []string) (options, error) {
 	fs.DurationVar(&o.idle, "idle", 2*time.Second, "how long an idle connection is watched")
 	fs.IntVar(&o.conns, "conns", 100, "connections opened to see what one costs")
 	fs.StringVar(&o.staging.Device, "device", "emu:0", "whose memory the parts staged, gpu and soak move: "+named.Names)
+	fs.StringVar(&o.staging.To, "to", "", "the server process's device in the part gpu, if it is not that of -device")
 	fs.Func("path", "the path that attachments of the part gpu must take, ipc or soft, without the contests of the other", o.parsePath)
 	fs.Int64Var(&o.shrink, "shrink", 1, "divide the sizes of the parts gpu and soak by this, for a quick look")
 	fs.IntVar(&o.soak, "soak", 100_000, "landings of the part soak")
@@ -144,7 +146,8 @@ func (o options) wants(part string) bool {
 
 func run(ctx context.Context, o options) error {
 	res := &results{Machine: thisMachine(), Rounds: o.rounds}
-	staged := o
+	gpu, staged := o, o
+	staged.staging.To = ""
 	o.staging = staging{} // of no concern to the others
 	if o.wants("idle") {  // first, while both processes are fresh
 		err := withServer(ctx, o.staging, func(to addresses) (err error) {
@@ -197,7 +200,7 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	if o.wants("gpu") {
-		if err := measureGPU(ctx, staged, res); err != nil {
+		if err := measureGPU(ctx, gpu, res); err != nil {
 			return err
 		}
 	}

@@ -92,6 +92,14 @@ func TestGPU(t *testing.T) {
 	}
 }
 
+// TestBetween makes those between two devices.
+func TestBetween(t *testing.T) {
+	out, err := gdrperf(t, "-rounds", "1", "-warmups", "0", "-only", "gpu", "-device", "emu:0", "-to", "emu:1", "-shrink", "64").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "| 1 MiB, emu:0 to emu:1 | gdrpc (ipc) |")
+	require.NotContains(t, string(out), "CRC-32C")
+}
+
 // TestFakeCUDA makes them, and the staged ones, by the CUDA package, over a driver
 // library without a GPU that both processes find in place of the real one.
 func TestFakeCUDA(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -87,7 +88,7 @@ func serve(in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal([]byte(os.Getenv(serverEnv)), &setup); err != nil {
 		return fmt.Errorf("%s: %w", serverEnv, err)
 	}
-	mem, err := newMemory(setup.Device)
+	mem, err := newMemory(cmp.Or(setup.To, setup.Device))
 	if err != nil {
 		return err
 	}

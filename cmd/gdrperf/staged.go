@@ -15,6 +15,7 @@ import (
 // zero value stands for a server without a device.
 type staging struct {
 	Device        string // as -device has it
+	To            string // as -to has it, of the part gpu; empty: Device
 	Joins         int    // bulk joins, and bare sockets, of the second contest
 	Block, Blocks int    // conn.Config.StagingBlock and StagingBlocks; 0 is its default
 }
