@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -143,22 +142,6 @@ func (d *Device) Copy(dst, src gpubuf.DevicePtr, n int64) error {
 	return d.copyFrom(dst, d, src, n)
 }
 
-// CopyFrom copies n bytes at src of another GPU to dst of this one, without the
-// host. It fails with gpubuf.ErrNotSupported if from is no GPU of this package.
-func (d *Device) CopyFrom(dst gpubuf.DevicePtr, from gpubuf.Device, src gpubuf.DevicePtr, n int64) error {
-	f, ok := from.(*Device)
-	if !ok {
-		return fmt.Errorf("%s: copy from %s: %w: another kind of device", d.name, from.Name(), gpubuf.ErrNotSupported)
-	}
-	if n == 0 {
-		return nil
-	}
-	if err := f.alive("copy from"); err != nil {
-		return err
-	}
-	return d.copyFrom(dst, f, src, n)
-}
-
 func (d *Device) copyFrom(dst gpubuf.DevicePtr, f *Device, src gpubuf.DevicePtr, n int64) error {
 	if err := d.alive("copy"); err != nil {
 		return err
@@ -179,6 +162,7 @@ func (d *Device) copyFrom(dst gpubuf.DevicePtr, f *Device, src gpubuf.DevicePtr,
 	if d.ctx == f.ctx { // two Devices may be one GPU
 		r = d.drv.copy(d.ctx, l.stream, dst, src, n)
 	} else {
+		d.reach(f)
 		r = d.drv.copyPeer(d.ctx, l.stream, dst, f.ctx, src, n)
 	}
 	if r != 0 {

@@ -116,6 +116,35 @@ func TestCopyPeer(t *testing.T) {
 	require.Greater(t, f.Calls("cuMemcpyDtoHAsync_v2"), before+3, "through the host")
 }
 
+// The first copy from a GPU whose memory this one reaches lets it use that, and the
+// first after that GPU was opened again; copies go on where the driver refuses it.
+func TestCopyPeerStraight(t *testing.T) {
+	f := newFake(t, func(c *control) { c.Peers, c.Devices = 1, 3 })
+	a, b, twin := f.open(t, Config{}), f.open(t, Config{Index: 1}), f.open(t, Config{Index: 1})
+	const enable = "cuCtxEnablePeerAccess"
+	for range 2 {
+		testPeer(t, b, a)
+	}
+	require.Equal(t, 1, f.Calls(enable))
+	testPeer(t, twin, a) // the same GPU: it is enabled already
+	require.EqualValues(t, 3, f.ctl.Straight)
+
+	again, err := New(&Config{Index: 2, Library: f.Path})
+	require.NoError(t, err)
+	t.Run("first", func(t *testing.T) { testPeer(t, again, a) })
+	require.NoError(t, again.Close())
+	again, err = New(&Config{Index: 2, Library: f.Path})
+	require.NoError(t, err)
+	t.Run("again", func(t *testing.T) { testPeer(t, again, a) })
+	require.NoError(t, again.Close())
+	require.EqualValues(t, 5, f.ctl.Straight)
+
+	f.Refuse(enable, 1, 711)
+	testPeer(t, a, b)
+	testPeer(t, a, b)
+	require.EqualValues(t, 5, f.ctl.Straight)
+}
+
 func TestCopyPeerGPU(t *testing.T) {
 	gpus := requireGPU(t)
 	for i := range gpus {

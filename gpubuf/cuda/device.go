@@ -32,6 +32,7 @@ type Device struct {
 	waiters chan struct{} // a token for each goroutine blocked in the driver
 	in, out *streams      // of background copies
 	sums    sums          // the kernel of CRC32C
+	reached reached       // GPUs that copies come from
 	lanes   *lanes        // of synchronous copies, and of those of StartCopy
 	inner   atomic.Int32  // copies of StartCopy under way
 	copies  sync.Pool     // of *backgroundCopy, which ended ones leave for the next

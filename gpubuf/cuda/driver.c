@@ -350,6 +350,10 @@ gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64
 	});
 }
 
+gdr_result gdr_enable_peer(const gdr_driver *d, uintptr_t ctx, uintptr_t peer) {
+	WITHIN(d, ctx, r = MAYBE(d, cuCtxEnablePeerAccess, (CUcontext)peer, 0));
+}
+
 gdr_result gdr_copy_peer(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
 			 uintptr_t from, uint64_t src, uint64_t size) {
 	WITHIN(d, ctx, {

@@ -160,6 +160,9 @@ type driver interface {
 	copy(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result
 	// copyStart is copy without the wait, which streamArrive is.
 	copyStart(c contextHandle, s Stream, dst, src gpubuf.DevicePtr, n int64) result
+	// enablePeer lets a context use the memory of another GPU's.
+	// CUresult cuCtxEnablePeerAccess(CUcontext, 0)
+	enablePeer(c, peer contextHandle) result
 	// CUresult cuMemcpyPeerAsync(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t, CUstream)
 	copyPeer(c contextHandle, s Stream, dst gpubuf.DevicePtr, from contextHandle, src gpubuf.DevicePtr, n int64) result
 

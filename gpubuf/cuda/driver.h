@@ -68,6 +68,7 @@ typedef struct { char reserved[64]; } CUipcMemHandle;
 		  unsigned, CUstream, void **, void **))                                           \
 	OPTIONAL(cuDeviceGetUuid_v2, cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                     \
 	OPTIONAL(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))        \
+	OPTIONAL(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, (CUcontext, unsigned))              \
 	OPTIONAL(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *))                              \
 	OPTIONAL(cuIpcGetMemHandle, cuIpcGetMemHandle, (CUipcMemHandle *, CUdeviceptr))            \
 	OPTIONAL(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2,                                        \
@@ -158,6 +159,7 @@ gdr_result gdr_copy(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64
 		    uint64_t size);
 gdr_result gdr_copy_start(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
 			  uint64_t src, uint64_t size);
+gdr_result gdr_enable_peer(const gdr_driver *d, uintptr_t ctx, uintptr_t peer);
 gdr_result gdr_copy_peer(const gdr_driver *d, uintptr_t ctx, uintptr_t stream, uint64_t dst,
 			 uintptr_t from, uint64_t src, uint64_t size);
 

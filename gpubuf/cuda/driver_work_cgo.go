@@ -82,6 +82,10 @@ func (l library) copyStart(c contextHandle, s Stream, dst, src gpubuf.DevicePtr,
 	return result(C.gdr_copy_start(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uint64_t(dst), C.uint64_t(src), C.uint64_t(n)))
 }
 
+func (l library) enablePeer(c, peer contextHandle) result {
+	return result(C.gdr_enable_peer(l.d, C.uintptr_t(c), C.uintptr_t(peer)))
+}
+
 func (l library) copyPeer(c contextHandle, s Stream, dst gpubuf.DevicePtr, from contextHandle, src gpubuf.DevicePtr, n int64) result {
 	return result(C.gdr_copy_peer(l.d, C.uintptr_t(c), C.uintptr_t(s), C.uint64_t(dst), C.uintptr_t(from), C.uint64_t(src), C.uint64_t(n)))
 }

@@ -127,27 +127,6 @@ func describe(drv driver, index int) (Info, error) {
 	return info, nil
 }
 
-// peersOf returns the other GPUs whose memory a GPU reaches, over NVLink or PCIe.
-// An old driver, which cannot tell, knows of none.
-func peersOf(drv driver, device int32, infos []Info) (peers []UUID, r result) {
-	for _, i := range infos {
-		other, r := drv.deviceGet(i.Index)
-		if r != 0 {
-			return nil, r
-		}
-		can, r := drv.canAccessPeer(device, other)
-		switch {
-		case r.code() == codeMissing:
-			return nil, 0
-		case r != 0:
-			return nil, r
-		case can:
-			peers = append(peers, i.UUID)
-		}
-	}
-	return peers, 0
-}
-
 func deviceName(index int) string { return fmt.Sprintf("cuda:%d", index) }
 
 // choose finds the GPU that a Config asks for. An error lists what there is.

@@ -5,7 +5,7 @@ package cudatest
 type Control struct {
 	Devices, Lag, Gate, Misalign, Managed, OwnHandles, Peers, Stub, HostMemory uint64
 	HostAllocs, HostBytes, Streams, Events, Modules, Opened                    uint64
-	Pushed, Waiting, MostWaiting, Violations                                   uint64
+	Pushed, Waiting, MostWaiting, Straight, Violations                         uint64
 	Violation                                                                  [256]byte
 	Dev                                                                        [8]ControlDevice
 	Fn                                                                         [64]ControlFunction

@@ -66,6 +66,7 @@ static const struct { int code; const char *name, *text; } codes[] = {
 	{101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
 	{201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
 	{214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+	{704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
 	{217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
 	{218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
 	{400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
@@ -190,6 +191,9 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 		run_all(&contexts[device]);
 		free(contexts[device].legacy);
 		contexts[device].legacy = NULL;
+		contexts[device].reaches = 0;
+		for (int i = 0; i < MAX_DEVICES; i++)
+			contexts[i].reaches &= ~((uint64_t)1 << device);
 	}
 	RETURN(code);
 }

@@ -30,6 +30,7 @@ struct control {
 	_Atomic uint64_t host_allocs, host_bytes, streams, events, modules, opened;
 	_Atomic uint64_t pushed;       // contexts pushed and not popped, on all threads
 	uint64_t waiting, most_waiting; // threads in cuEventSynchronize, now and at most
+	uint64_t straight;     // copies between GPUs whose context was let use the other's memory
 	uint64_t violations;   // broken rules
 	char violation[256];   // the first of them
 	struct {
@@ -49,7 +50,7 @@ struct control {
 	} fn[MAX_FUNCTIONS];
 };
 
-struct context { int device; struct stream *legacy; };
+struct context { int device; struct stream *legacy; uint64_t reaches; };
 
 struct alloc {
 	struct alloc *next;

@@ -145,6 +145,16 @@ int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, struct stream *s)
 	RETURN(copy(dst, 0, src, 0, n, s));
 }
 
+int cuCtxEnablePeerAccess(struct context *peer, unsigned flags) {
+	BEGIN(in_context)
+	struct context *c = current();
+	if (flags != 0 || peer == c || !ctl->peers)
+		RETURN(1);
+	int already = c->reaches >> peer->device & 1;
+	c->reaches |= (uint64_t)1 << peer->device;
+	RETURN(already ? 704 : 0);
+}
+
 int cuMemcpyPeerAsync(uint64_t dst, struct context *to, uint64_t src, struct context *from, size_t n, struct stream *s) {
 	BEGIN(in_context)
 	struct alloc *d = find(dst, n), *f = find(src, n);
@@ -152,6 +162,7 @@ int cuMemcpyPeerAsync(uint64_t dst, struct context *to, uint64_t src, struct con
 		violate("a peer copy outside the memory of its GPUs");
 		RETURN(1);
 	}
+	ctl->straight += to->reaches >> from->device & 1;
 	struct op *o = push(stream_of(s), COPY);
 	o->dst = dst, o->src = src, o->n = n;
 	RETURN(0);
