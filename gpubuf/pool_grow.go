@@ -17,7 +17,7 @@ func (p *Pool) carryOut(w *waiter) (queued bool, err error) {
 	for err == nil && len(pl.grow) > 0 {
 		g := pl.grow[0]
 		var m Memory
-		if m, err = p.allocMemory(g); err == nil {
+		if m, err = p.allocMemory(g, pl); err == nil {
 			p.adopt(w, pl, g, newRegion(p.device, m, pl.share).divide())
 		}
 	}
@@ -38,7 +38,7 @@ func (p *Pool) carryOut(w *waiter) (queued bool, err error) {
 // allocMemory asks the device for memory: first for all of a growth, then for
 // what is needed, then for that once more with the pool's empty regions given
 // back.
-func (p *Pool) allocMemory(g growth) (Memory, error) {
+func (p *Pool) allocMemory(g growth, pl *plan) (Memory, error) {
 	m, err := p.device.Alloc(g.size)
 	if err != nil {
 		p.mu.Lock()
@@ -50,6 +50,7 @@ func (p *Pool) allocMemory(g growth) (Memory, error) {
 	}
 	if errors.Is(err, ErrOutOfMemory) {
 		if empty := p.takeEmpty(); len(empty) > 0 {
+			p.renounce(pl)
 			if err := p.releaseAll(empty); err != nil {
 				return nil, err
 			}

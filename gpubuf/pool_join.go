@@ -36,6 +36,16 @@ func (p *Pool) announce(w *waiter, pl *plan) {
 	}
 }
 
+// renounce has nobody wait for what is left of a plan, which is about to release
+// regions after all.
+func (p *Pool) renounce(pl *plan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range pl.grow {
+		p.settle(pl.grow[i].coming, nil)
+	}
+}
+
 // join has a new request wait for a region that is being made; nil if there is none
 // for it, others are before it, or it needs none. mu is held.
 func (p *Pool) join(w *waiter) *coming {

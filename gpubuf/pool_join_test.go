@@ -234,3 +234,25 @@ func TestJoinAtRandom(t *testing.T) {
 		})
 	}
 }
+
+// A function of OnRelease may ask for memory without waiting for others, while what
+// released its region is far from done.
+func TestJoinFromHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, d, done := newPool(t, gpubuf.Config{Limit: 64 * unit, RegionSize: 4 * unit, ReplyReserve: -1})
+		defer done()
+		d.follow(atMost(unit))
+		s := mustAlloc(t, p, unit)
+		var hooked error
+		_, err := s.Region().OnRelease(func() {
+			d.follow(nil)
+			var all []*gpubuf.Slice
+			all, hooked = try(p, false, unit/2)
+			freeAll(all)
+		})
+		require.NoError(t, err)
+		s.Free()
+		askFor(p, 3*unit, 3*unit).free(t) // two regions: the first is refused, and s's given back for it
+		require.NoError(t, hooked)
+	})
+}
