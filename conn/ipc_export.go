@@ -47,7 +47,7 @@ func (c *Conn) Place(o *Offer) Place {
 		return Place{}
 	}
 	region := o.src.Region()
-	if !region.Shared() {
+	if !region.Shared() || o.SourceErr() != nil { // what is asked for instead says so
 		return Place{}
 	}
 	b, err := c.d.ipc.standing()
@@ -90,6 +90,10 @@ func (o *Offer) retract() {
 
 // placed announces the region of an offer that has a place, on one more Conn.
 func (c *Conn) placed(o *Offer) {
+	if !o.read(c) { // it has been withdrawn, and its source may be freed
+		return
+	}
+	defer o.readDone(c)
 	o.mu.Lock()
 	b := o.board
 	o.mu.Unlock()

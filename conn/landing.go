@@ -60,8 +60,8 @@ const OfferStaged OfferFlags = 2
 // (gpubuf.Slice.After), nothing is asked for or written before it is done, and the
 // landing fails if the event does. Land always returns a Landing, whose Wait tells
 // of any failure. In mode verbs the first landing in a region registers it, which
-// takes milliseconds, and the first ones in a device's memory wait for at most half
-// a second until it is known whether the NIC reaches it; else Land does not block.
+// takes milliseconds, and the first ones in a device's memory wait for at most two
+// seconds until it is known whether the NIC reaches it; else Land does not block.
 func (c *Conn) Land(token Token, flags OfferFlags, dst *gpubuf.Slice) *Landing {
 	return c.LandFrom(token, flags, Place{}, dst)
 }

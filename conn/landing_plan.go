@@ -103,7 +103,7 @@ func (c *Conn) noteStaged(err error) {
 
 // Flags returns what the receiver must know of an offer that is sent on c. The
 // first offer of a region registers it, which takes milliseconds, and the first
-// ones of a device's memory may wait for half a second in all until it is known
+// ones of a device's memory may wait for two seconds in all until it is known
 // whether the NICs reach it. A nil Conn knows what the offer itself does.
 func (c *Conn) Flags(o *Offer) OfferFlags {
 	if c == nil || c.mode != ModeVerbs || o.where == nil || !o.read(c) {

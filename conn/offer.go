@@ -256,8 +256,19 @@ func (c *Conn) AddOffer(o *Offer) error {
 	if err != nil || !added {
 		return err
 	}
+	return c.enlist(o)
+}
+
+// enlist has an offer know that it was added, unless it was withdrawn since, or the
+// Conn has ended.
+func (c *Conn) enlist(o *Offer) error {
 	if err := o.join(c); err != nil {
 		c.offers.remove(o.token)
+		c.lingerCheck()
+		return err
+	}
+	if err := c.offers.over(); err != nil { // who ended them may not have found c with the offer
+		o.leave(c)
 		return err
 	}
 	c.placed(o)

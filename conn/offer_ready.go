@@ -31,6 +31,15 @@ func (o *Offer) readiness() (status bulkStatus, known bool) {
 	return bulkData, true
 }
 
+// SourceErr is what the event of the source has failed with (gpubuf.Slice.After); nil
+// if there is none, or it has not.
+func (o *Offer) SourceErr() error {
+	if status, known := o.readiness(); !known || status == bulkData {
+		return nil
+	}
+	return o.event.Err()
+}
+
 // tell has c told once the event is done, or the offer withdrawn.
 func (o *Offer) tell(c *Conn) {
 	o.mu.Lock()

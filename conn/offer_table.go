@@ -55,6 +55,13 @@ func (t *offers) count() int {
 	return len(t.open)
 }
 
+// over is why no more are taken; nil if they are.
+func (t *offers) over() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.dead
+}
+
 // close takes all offers out.
 func (t *offers) close(err error) []*Offer {
 	t.mu.Lock()

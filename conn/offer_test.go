@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/emu"
 	"github.com/stretchr/testify/require"
 )
 
@@ -164,4 +165,93 @@ func TestOfferMany(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOfferAsConnEnds: a Conn that fails while an offer is added to it does not keep
+// the offer from ending with its last Conn.
+func TestOfferAsConnEnds(t *testing.T) {
+	client, server := tcpPair(t, quiet())
+	greet(t, client, server)
+	s, _ := filled(t, newPool(t, "host"), 1000, 1)
+	o, err := NewOffer(s)
+	require.NoError(t, err)
+	_, err = client.offers.add(o)
+	require.NoError(t, err)
+	client.fail(errNoNIC)
+	<-client.ending.done
+	require.ErrorIs(t, client.enlist(o), errNoNIC)
+	o.Lease(time.Hour)
+	<-o.Drained()
+}
+
+// TestOfferAsConnLingers: a Conn that lingers for an offer which is withdrawn while it
+// is added is told so.
+func TestOfferAsConnLingers(t *testing.T) {
+	client, server := tcpPair(t, quiet())
+	greet(t, client, server)
+	s, _ := filled(t, newPool(t, "host"), 1000, 1)
+	o, err := NewOffer(s)
+	require.NoError(t, err)
+	_, err = client.offers.add(o)
+	require.NoError(t, err)
+	client.Close()
+	o.Withdraw()
+	require.Error(t, client.enlist(o))
+	select {
+	case <-client.ending.done:
+	case <-soon(t).Done():
+		t.Fatal("it lingers for nothing")
+	}
+}
+
+// TestOfferOnTwoWithdrawn: an offer may be withdrawn, and its source freed, while it is
+// added to a second Conn that shares memory with its peer.
+func TestOfferOnTwoWithdrawn(t *testing.T) {
+	d := newDomain(t, quiet())
+	var clients [2]*Conn
+	for i := range clients {
+		setups := joinedSetups(t, d, 1)
+		invite(t, d, &setups)
+		client, server := newPair(t, d, setups)
+		require.NoError(t, client.AwaitIPC(soon(t)))
+		require.NoError(t, server.AwaitIPC(soon(t)))
+		greet(t, client, server)
+		clients[i] = client
+	}
+	pool := newPool(t, "shared")
+	for range 300 {
+		s := alloc(t, pool, 1000)
+		o, err := NewOffer(s)
+		require.NoError(t, err)
+		require.NoError(t, clients[0].AddOffer(o))
+		require.NotZero(t, clients[0].Place(o))
+		withdrawn := make(chan struct{})
+		go func() {
+			defer close(withdrawn)
+			o.Withdraw()
+		}()
+		_ = clients[1].AddOffer(o) // whichever comes first
+		<-withdrawn
+		<-o.Drained()
+	}
+}
+
+// TestOfferFailedSource: an offer whose source's event has failed is not read from
+// shared memory.
+func TestOfferFailedSource(t *testing.T) {
+	client, server := ipcPair(t, quiet())
+	greet(t, client, server)
+	pool := newPool(t, "shared")
+	s, _ := filled(t, pool, 1<<20, 1)
+	failed := emu.NewEvent()
+	failed.Fire(errNoNIC)
+	late := s.After(failed)
+	defer late.Free()
+	o := offer(t, client, late)
+	require.ErrorIs(t, o.SourceErr(), errNoNIC)
+	require.Zero(t, client.Place(o))
+	l := server.LandFrom(o.Token(), client.Flags(o), client.Place(o), alloc(t, pool, 1<<20))
+	require.ErrorContains(t, l.Wait(soon(t)), "the peer could not read its source")
+	<-l.Consumed()
+	o.Withdraw()
 }

@@ -84,6 +84,7 @@ type qpStream struct {
 
 	writeErr error // why Write cannot go on
 	broken   error // the queue pair is in error
+	untold   error // broken, of which nobody has been told; nil while mu is free
 	closed   bool
 
 	broke    func(error)   // told of broken; may be nil; guarded by mu
@@ -175,9 +176,27 @@ func (s *qpStream) fail(err error) {
 	s.changed()
 }
 
-// unlock releases mu after sends were posted.
-func (s *qpStream) unlock() {
+// refused notes that the queue pair took a post not, which release tells. mu is held.
+func (s *qpStream) refused(err error) {
+	if s.broken == nil {
+		s.broken = fmt.Errorf("stream lane: %w", err)
+		s.untold = s.broken
+	}
+}
+
+// release gives mu up after posts, one of which may have been refused.
+func (s *qpStream) release() {
+	untold := s.untold
+	s.untold = nil
 	s.mu.Unlock()
+	if untold != nil {
+		s.fail(untold)
+	}
+}
+
+// unlock is release after sends were posted.
+func (s *qpStream) unlock() {
+	s.release()
 	s.l.reap()
 }
 

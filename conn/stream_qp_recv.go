@@ -80,7 +80,7 @@ func (s *qpStream) take(b []byte) (int, error) {
 // receive takes the message in receive block i.
 func (s *qpStream) receive(i int, n, imm uint32) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.release()
 	credit, flags := int(imm&(1<<24-1)), uint8(imm>>24)
 	if credit > streamWindow-s.credits {
 		return fmt.Errorf("the peer returned %d credits while %d are out", credit, streamWindow-s.credits)
@@ -123,9 +123,7 @@ func (s *qpStream) discard() {
 // notes that the peer must be told. mu is held.
 func (s *qpStream) repost(i int, credit bool) {
 	if err := s.l.postRecvBlock(i); err != nil {
-		if s.broken == nil {
-			s.broken = fmt.Errorf("stream lane: %w", err)
-		}
+		s.refused(err)
 		return
 	}
 	if credit {

@@ -142,7 +142,7 @@ func (s *qpStream) sendBare() {
 	}
 	imm := uint32(flags)<<24 | s.takeOwed()
 	if err := s.l.postSend(bareWRID, ibverbs.SGE{}, ibverbs.WRSendWithImm, imm); err != nil {
-		s.broken = fmt.Errorf("stream lane: %w", err)
+		s.refused(err)
 		return
 	}
 	s.bare++
@@ -153,7 +153,7 @@ func (s *qpStream) sendBare() {
 // as well, unless they have failed and told so.
 func (s *qpStream) sent(wrid uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.release()
 	switch wrid {
 	case bareWRID:
 		s.bare--

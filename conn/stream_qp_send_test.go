@@ -147,3 +147,34 @@ func testStreamBlock(t *testing.T, peers, most uint32) {
 	require.Equal(t, most, q.most)
 	require.Len(t, q.flags, 5)
 }
+
+// bareQP refuses messages without payload.
+type bareQP struct{ ibverbs.QP }
+
+func (q bareQP) PostSend(wrs []ibverbs.SendWR) (int, error) {
+	if len(wrs[0].SGList) == 0 {
+		return 0, errNoNIC
+	}
+	return q.QP.PostSend(wrs)
+}
+
+// TestStreamBareRefused: a queue pair that takes a message without payload no more,
+// and works on meanwhile, ends the connection for both sides: the peer waits for
+// credits that it will not get.
+func TestStreamBareRefused(t *testing.T) {
+	client, server := verbsPair(t, quiet())
+	l := server.stream.(*qpStream).l
+	l.posts.sendLock.Lock()
+	l.qp = bareQP{l.qp}
+	l.posts.sendLock.Unlock()
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := client.Write(make([]byte, 2*streamDepth*streamBlock))
+		wrote <- err
+	}()
+	_, err := io.Copy(io.Discard, server)
+	require.ErrorIs(t, err, errNoNIC)
+	requireLost(t, server, errNoNIC.Error())
+	server.Close()
+	require.Error(t, <-wrote)
+}
