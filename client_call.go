@@ -2,6 +2,7 @@ package gdrpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -101,8 +102,9 @@ func (c *clientCall) route() route {
 }
 
 // made adds the offers of a message to every Conn on which the call was tried.
-// Where that fails, the message fails to be landed, which finish reports.
-func (c *clientCall) made(r route, offers []*conn.Offer) {
+// Where that fails, the message fails to be landed, which finish reports, or must not
+// be sent, which the error does.
+func (c *clientCall) made(r route, offers []*conn.Offer) (refused error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.formed = c.formed || r.gdrpc
@@ -112,14 +114,25 @@ func (c *clientCall) made(r route, offers []*conn.Offer) {
 		for _, o := range offers {
 			o.Withdraw()
 		}
-		return
+		return nil
 	}
 	for _, t := range c.tried {
 		err := c.offerOn(t, offers)
 		if t == c.last.conn && err != nil {
-			c.last.broken = err
+			if c.last.broken = err; errors.Is(err, conn.ErrTooManyOffers) {
+				refused = errOffers(err)
+			}
 		}
 	}
+	return refused
+}
+
+// errOffers is the error of a message that a Conn does not take all offers of.
+func errOffers(err error) error {
+	if !errors.Is(err, conn.ErrTooManyOffers) {
+		return errorf(codeOf(err), "%w", err)
+	}
+	return errorf(codes.ResourceExhausted, "%w; have fewer attachments under way on the connection, or raise conn.Config.MaxOffers on this side", err)
 }
 
 // finish ends the call: sources are the user's again, and the reply's
@@ -127,6 +140,7 @@ func (c *clientCall) made(r route, offers []*conn.Offer) {
 func (c *clientCall) finish(err error) error {
 	c.mu.Lock()
 	offers, in, last := c.offers, c.in, c.last
+	source := failedSource(offers)
 	recorded, formed, held := c.err, c.formed, c.held
 	c.offers, c.in, c.held, c.ended = nil, nil, nil, true
 	c.mu.Unlock()
@@ -137,7 +151,7 @@ func (c *clientCall) finish(err error) error {
 	switch {
 	case err != nil:
 		in.discard(nil)
-		return c.client.explain(err, recorded, last, formed)
+		return c.client.explain(err, recorded, source, last, formed)
 	case c.wanted != nil:
 		return c.wanted.receive(c.Context, in)
 	case in != nil:
@@ -156,13 +170,15 @@ func unhold(held []*conn.Conn) {
 const unparsed = "failed to unmarshal the received message: proto"
 
 // explain returns the error that the caller must see for err, which grpc
-// returned.
-func (c *client) explain(err, recorded error, last attempt, formed bool) error {
+// returned. recorded is the codec's, source that of a source's event; nil if none.
+func (c *client) explain(err, recorded, source error, last attempt, formed bool) error {
 	code := status.Code(err)
 	opaque := code == codes.Internal || code == codes.Unavailable || code == codes.Unknown
 	switch {
 	case recorded != nil && code == codes.Internal:
 		return recorded // grpc makes every error of a codec Internal
+	case source != nil && opaque:
+		return source // the peer knows that it failed, and not why
 	case last.broken != nil && opaque:
 		return errorf(codes.Unavailable, "the last attempt went to a connection on which its attachments cannot be landed: %w; it ended with: %v", last.broken, err)
 	case formed && code == codes.Internal && last.conn == nil && strings.Contains(err.Error(), unparsed):

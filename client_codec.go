@@ -27,10 +27,11 @@ func (c clientCodec) Marshal(msg any) (mem.BufferSlice, error) {
 	}
 	r := call.route()
 	data, offers, err := call.client.marshal(call.Context, msg, call.codec.codec, call.slices, r)
-	if err == nil {
-		call.made(r, offers)
-	} else {
+	if err != nil {
 		call.notMade(err)
+	} else if err = call.made(r, offers); err != nil {
+		data.Free()
+		data = nil
 	}
 	return data, call.leave(err)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/gdrpc/gdrpc/conn"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 )
 
@@ -26,8 +25,6 @@ type clientStream struct {
 	wanted            *Reply // of a stream's only reply; nil: nobody asked
 	in                inbox
 	out               outbox
-
-	ready encoded // the message that is being sent; the sender's own
 
 	// The receiver's own.
 	arrived *incoming // with the message that is being received
@@ -134,13 +131,14 @@ func (s *clientStream) Context() context.Context { return clientStreamContext{s}
 // SendMsg implements grpc.ClientStream.
 func (s *clientStream) SendMsg(msg any) error {
 	if p := s.out.claim(); p != nil {
-		if s.ready = s.encode(p, msg); s.ready.err == errOver {
+		e := s.encode(p, msg)
+		if e.err == errOver {
 			return io.EOF // as grpc's, which has not noticed yet; Recv tells how it ended
 		}
+		defer func() { e.data.Free() }()
+		msg = e
 	}
 	err := s.ClientStream.SendMsg(msg)
-	s.ready.data.Free() // nil once the codec had it
-	s.ready = encoded{}
 	if err == nil || err == io.EOF {
 		return err
 	}
@@ -154,15 +152,9 @@ func (s *clientStream) SendMsg(msg any) error {
 	return err
 }
 
-// encoded is a message with attachments, or why there is none.
-type encoded struct {
-	data mem.BufferSlice
-	err  error
-}
-
 // encode makes a message with p attached. That commits the stream: there is one
 // attempt from then on.
-func (s *clientStream) encode(p *parcel, msg any) encoded {
+func (s *clientStream) encode(p *parcel, msg any) *encoded {
 	ctx := s.ClientStream.Context()
 	s.mu.Lock()
 	r := s.client.routeOf(s.last)
@@ -170,7 +162,7 @@ func (s *clientStream) encode(p *parcel, msg any) encoded {
 	s.formed = s.formed || r.gdrpc
 	s.mu.Unlock()
 	data, err := s.out.encode(ctx, p, msg, s.codec.codec, r)
-	return encoded{data, err}
+	return &encoded{msg, data, err}
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -208,6 +200,7 @@ func (s *clientStream) onlyReply(in *incoming) error {
 // failed ends the stream and returns the error that the caller must see for err,
 // which grpc returned. The sources are the user's again when it returns.
 func (s *clientStream) failed(err error) error {
+	source := s.out.failedSource()
 	s.end()
 	s.out.drain()
 	if err == io.EOF {
@@ -219,7 +212,7 @@ func (s *clientStream) failed(err error) error {
 		recorded = s.sendErr
 	}
 	s.mu.Unlock()
-	return s.client.explain(err, recorded, last, formed)
+	return s.client.explain(err, recorded, source, last, formed)
 }
 
 // learn looks at the response headers once they are there, if the peer was asked

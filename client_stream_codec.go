@@ -1,6 +1,8 @@
 package gdrpc
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -16,23 +18,34 @@ var _ encoding.CodecV2 = streamCodec{}
 // Name keeps the content type what it would have been.
 func (c streamCodec) Name() string { return c.stream.codec.subtype }
 
-// Marshal implements encoding.CodecV2. SendMsg has encoded messages with
-// attachments already.
+// encoded takes a message with attachments, which SendMsg has encoded already, or why
+// there is none, through grpc to the codec.
+type encoded struct {
+	msg  any             // what it was
+	data mem.BufferSlice // nil once the codec has taken it
+	err  error
+}
+
+// String describes the message in grpc's traces.
+func (e *encoded) String() string { return fmt.Sprint(e.msg) }
+
+// Marshal implements encoding.CodecV2. Like any codec's it may be called at any time,
+// for messages that are not being sent (grpc.PreparedMsg).
 func (c streamCodec) Marshal(msg any) (mem.BufferSlice, error) {
 	s := c.stream
-	ready := s.ready
-	s.ready = encoded{}
 	if err := s.attempt().broken; err != nil {
-		s.ready = ready // for SendMsg to free
 		return nil, s.sendFailed(errorf(codes.Internal, "%w; an interceptor closer to the wire than gdrpc's must not do so (pass DialOptions last)", err))
 	}
+	e, ok := msg.(*encoded)
 	switch {
-	case ready.err != nil:
-		return nil, s.sendFailed(ready.err)
-	case ready.data != nil:
-		return ready.data, nil
+	case !ok:
+		return s.codec.codec.Marshal(msg)
+	case e.err != nil:
+		return nil, s.sendFailed(e.err)
 	}
-	return s.codec.codec.Marshal(msg)
+	data := e.data
+	e.data = nil
+	return data, nil
 }
 
 // sendFailed keeps an error whose code grpc would change, for the caller.

@@ -215,6 +215,9 @@ func marshalOffers(ctx context.Context, body mem.BufferSlice, list []descriptor,
 			return nil, offers, errorf(codeOf(err), "attachment %d: %w", i, err)
 		}
 		offers = append(offers, o)
+		if err := o.SourceErr(); err != nil {
+			return nil, offers, errSource(i, s.Len(), err)
+		}
 		list[i].token, list[i].flags = o.Token(), to.Flags(o)
 		if list[i].place = to.Place(o); list[i].place.Region == 0 && to.Push(o) {
 			list[i].flags |= conn.OfferPushed
@@ -234,7 +237,7 @@ func payloadOf(ctx context.Context, index int, s *gpubuf.Slice) (mem.Buffer, err
 		return nil, nil
 	}
 	if err := awaitEvent(ctx, s.Event()); err != nil {
-		return nil, errorf(codeOf(err), "attachment %d of %d bytes: waiting for the event of its source: %w", index, size, err)
+		return nil, errSource(index, size, err)
 	}
 	pool := mem.DefaultBufferPool()
 	buf := pool.Get(int(size))
@@ -243,6 +246,26 @@ func payloadOf(ctx context.Context, index int, s *gpubuf.Slice) (mem.Buffer, err
 		return nil, errorf(codes.Internal, "attachment %d of %d bytes: copy out: %w", index, size, err)
 	}
 	return mem.NewBuffer(buf, pool), nil
+}
+
+// errSource is the error of an attachment whose source's event was not waited for to
+// its end, or has failed, which another attempt would not change.
+func errSource(index int, size int64, err error) error {
+	code := codes.Internal
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		code = codeOf(err)
+	}
+	return errorf(code, "attachment %d of %d bytes: waiting for the event of its source: %w", index, size, err)
+}
+
+// failedSource returns the error of the first offer whose source's event has failed.
+func failedSource(offers []*conn.Offer) error {
+	for i, o := range offers {
+		if err := o.SourceErr(); err != nil {
+			return errSource(i, o.Size(), err)
+		}
+	}
+	return nil
 }
 
 // awaitEvent waits within ctx until e is done; nil is done.

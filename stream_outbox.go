@@ -1,6 +1,7 @@
 package gdrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -27,6 +28,7 @@ type outbox struct {
 	sent   *Sent              // the last message with attachments; guarded by mu
 	open   map[*Sent]struct{} // guarded by mu
 	offers int                // of open, and of a message in the making; guarded by mu
+	source error              // what the event of a source has failed with; guarded by mu
 	ended  bool               // guarded by mu
 	signal *conn.Offer        // a client's, for the end of the handler; nil if none; guarded by mu
 	stop   func() bool        // of a server's watch on its context; guarded by mu
@@ -189,7 +191,7 @@ func (b *outbox) ship(ctx context.Context, offers []*conn.Offer, to *conn.Conn) 
 	for i, o := range offers {
 		if err := to.AddOffer(o); err != nil {
 			withdraw(offers)
-			return errorf(codes.Unavailable, "offer %d of %d: %w", i, len(offers), err)
+			return errorf(codeOf(errOffers(err)), "offer %d of %d: %w", i, len(offers), errOffers(err))
 		}
 	}
 	b.mu.Lock()
@@ -203,6 +205,17 @@ func (b *outbox) ship(ctx context.Context, offers []*conn.Offer, to *conn.Conn) 
 		return errOver
 	}
 	return nil
+}
+
+// failedSource is failedSource of all messages so far.
+func (b *outbox) failedSource() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.source
+	for s := range b.open {
+		err = cmp.Or(err, failedSource(s.offers))
+	}
+	return err
 }
 
 // track watches the offers of one message. mu is held.
@@ -236,6 +249,7 @@ func (b *outbox) watch(s *Sent, over <-chan struct{}) {
 	close(s.done)
 	b.mu.Lock()
 	delete(b.open, s)
+	b.source = cmp.Or(b.source, failedSource(s.offers))
 	b.mu.Unlock()
 	b.restore(len(s.offers))
 }
