@@ -2,9 +2,11 @@ package gdrpc
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
+	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,9 +26,16 @@ import (
 // the first call tells.
 func DialOptions(opts ...Option) []grpc.DialOption {
 	c := &client{endpoint: newEndpoint(opts)}
+	if c.err == nil && c.cfg.Require == conn.PathGDR && c.cfg.Dialer == nil {
+		c.err = errNoNICs
+	}
 	c.asking.Store(true)
 	return c.options()
 }
+
+// errNoNICs is a requirement that the default dialer cannot meet.
+var errNoNICs = errors.New("gdrpc: Config.Require is gdr and Config.Dialer is nil, whose default has no RDMA devices: " +
+	"set it to a dialer.New with conn.Config.NICs, or lower Require")
 
 func (c *client) options() []grpc.DialOption {
 	c.signals = sync.OnceValues(newSignalPool)

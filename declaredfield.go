@@ -39,10 +39,10 @@ func holdsAttachments(msg any, codec innerCodec, stock error) error {
 	switch {
 	case fd == nil:
 		return errorf(codes.FailedPrecondition, "%w, and message %s holds no attachments for stock peers; "+
-			"declare `repeated bytes %s = %d;` in it, or use gdrpc on both ends (gdrpc.DialOptions, gdrpc.NewServer)", stock, name, declaredName, declaredNumber)
+			"declare `repeated bytes %s = %d;` in it, or use gdrpc on both ends (gdrpc.DialOptions; gdrpc.NewServer, served on a listener.Listener)", stock, name, declaredName, declaredNumber)
 	case codec.kind != codecProto:
 		return errorf(codes.FailedPrecondition, "%w, and attachments in message %s reach stock peers only with the proto codec, not %q; "+
-			"use gdrpc on both ends (gdrpc.DialOptions, gdrpc.NewServer)", stock, name, codec.Name())
+			"use gdrpc on both ends (gdrpc.DialOptions; gdrpc.NewServer, served on a listener.Listener)", stock, name, codec.Name())
 	case r.Has(fd):
 		return errorf(codes.InvalidArgument, "field %s of message %s is set by hand; gdrpc fills it", declaredName, name)
 	}

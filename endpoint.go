@@ -66,6 +66,7 @@ func (ep *endpoint) landingPool() (*gpubuf.Pool, error) {
 	defer ep.mu.Unlock()
 	if ep.pool == nil && ep.poolErr == nil {
 		ep.pool, ep.device, ep.poolErr = newEmulatedPool()
+		ep.log().Info("gdrpc: there is no Config.Pool: attachments land on an emulated GPU of this side's own, which is host memory", "side", ep.side)
 	}
 	return ep.pool, ep.poolErr
 }

@@ -2,6 +2,7 @@ package gdrpc
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -247,10 +248,14 @@ func (in *incoming) reserve(ctx context.Context, list Attachments) ([]*gpubuf.Sl
 
 // errMemory is what becomes of list if the pool has no memory for it.
 func errMemory(list Attachments, err error) error {
-	if len(list) == 1 {
-		return errorf(codeOf(err), "memory for attachment %d of %d bytes: %w", list[0].index, list[0].desc.size, err)
+	code := codeOf(err)
+	if errors.Is(err, gpubuf.ErrClosed) { // the program's pool: no other attempt will find it open
+		code = codes.FailedPrecondition
 	}
-	return errorf(codeOf(err), "memory for %d attachments, from number %d on: %w", len(list), list[0].index, err)
+	if len(list) == 1 {
+		return errorf(code, "memory for attachment %d of %d bytes: %w", list[0].index, list[0].desc.size, err)
+	}
+	return errorf(code, "memory for %d attachments, from number %d on: %w", len(list), list[0].index, err)
 }
 
 // keep makes slice, which a has landed in, the RPC's.

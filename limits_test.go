@@ -7,6 +7,7 @@ import (
 
 	"github.com/gdrpc/gdrpc/conn"
 	"github.com/gdrpc/gdrpc/gpubuf"
+	"github.com/gdrpc/gdrpc/gpubuf/host"
 	"github.com/gdrpc/gdrpc/internal/testpb"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -97,7 +98,7 @@ func TestRequire(t *testing.T) {
 	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than the server's gdrpc.Config.Require, gdr; ", "give both sides RDMA devices (conn.Config.NICs)")
 
 	s = connect(t, newLanes(t), Config{}, Config{Require: conn.PathIPC})
-	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than the server's gdrpc.Config.Require, ipc; no shared memory: "+
+	requireStatus(t, s.send(t, 16<<10+1), codes.FailedPrecondition, "path soft is worse than the server's gdrpc.Config.Require, ipc; no shared memory, as the server sees it: "+
 		"the handshake has not agreed on it; send from memory that can be shared")
 }
 
@@ -110,6 +111,22 @@ func TestRequireOfConn(t *testing.T) {
 	s.replying(t, 16<<10+1)
 	requireStatus(t, s.call(testContext(t), new(Reply)), codes.FailedPrecondition, text+clientSide+why)
 	require.NoError(t, s.send(t, 16<<10))
+}
+
+// What no dialer of the default configuration can have is no matter of the network.
+func TestRequireWithoutNICs(t *testing.T) {
+	client := testpb.NewEchoClient(dial(t, newForeign(t), DialOptions(WithConfig(Config{Require: conn.PathGDR}))...))
+	_, err := client.Plain(testContext(t), &testpb.PlainMessage{}, grpc.WaitForReady(true))
+	requireStatus(t, err, codes.FailedPrecondition, "Config.Require is gdr and Config.Dialer is nil", "conn.Config.NICs")
+}
+
+// A pool that the program has closed is one of its mistakes.
+func TestPoolClosed(t *testing.T) {
+	pool, err := gpubuf.NewPool(gpubuf.Config{Device: host.New()})
+	require.NoError(t, err)
+	require.NoError(t, pool.Close())
+	s := connect(t, newLanes(t), Config{}, Config{Pool: pool})
+	requireStatus(t, s.send(t, 100), codes.FailedPrecondition, "memory for attachment 0 of 100 bytes", "pool is closed")
 }
 
 func TestPoolLimits(t *testing.T) {

@@ -129,7 +129,7 @@ func (m *move) wait(ctx context.Context) error {
 
 func (m *move) arrived(path conn.Path) error {
 	if need := m.a.in.ep.cfg.Require; path < need && m.a.desc.size > smallAttachment {
-		return errWorse(m.a, path, need, whyWorse(m.a.in.conn, need))
+		return errWorse(m.a, path, need, whyWorse(m.a.in.conn, m.a.in.ep.side, need))
 	}
 	m.a.landed(path)
 	return nil
@@ -163,16 +163,16 @@ func errWorse(a *Attachment, path, need conn.Path, why string) error {
 	return errorf(codes.FailedPrecondition, "attachment %d of %d bytes: path %v is worse than the %s's gdrpc.Config.Require, %v; %s", a.index, a.desc.size, path, a.in.ep.side, need, why)
 }
 
-// whyWorse is what is known of why attachments that land on c take no path as good
-// as is needed.
-func whyWorse(c *conn.Conn, need conn.Path) string {
+// whyWorse is what is known on a side of why attachments that land on c take no path
+// as good as is needed. The other side reads it too.
+func whyWorse(c *conn.Conn, side string, need conn.Path) string {
 	s := c.Stats()
 	switch {
 	case need == conn.PathIPC:
-		return "no shared memory: " + cmp.Or(s.NotIPC, "switched off here (conn.Config)") + "; send from memory that can be shared (host.NewShared, " +
-			"gpubuf.WrapConfig.Export, a GPU's pool), from the same host and user, or lower gdrpc.Config.Require"
+		return "no shared memory, as the " + side + " sees it: " + cmp.Or(s.NotIPC, "switched off here (conn.Config)") + "; send from memory that can be shared (host.NewShared, " +
+			"gpubuf.WrapConfig.Export, a GPU's pool), from the same host and user, with neither NoIPC nor a MaxPath below ipc in the conn.Config of either side, or lower gdrpc.Config.Require"
 	case s.Mode == conn.ModeVerbs:
-		return cmp.Or(s.Staged, "the sender's NIC does not reach the source, or conn.Config.MaxPath rules the path out") + "; lower gdrpc.Config.Require"
+		return "as the " + side + " sees it: " + cmp.Or(s.Staged, "the sender's NIC does not reach the source, or conn.Config.MaxPath rules the path out") + "; lower gdrpc.Config.Require"
 	}
-	return cmp.Or(s.Reason, "no NICs on one side") + "; give both sides RDMA devices (conn.Config.NICs), or lower gdrpc.Config.Require"
+	return "as the " + side + " sees it: " + cmp.Or(s.Reason, "no NICs on one side") + "; give both sides RDMA devices (conn.Config.NICs), or lower gdrpc.Config.Require"
 }

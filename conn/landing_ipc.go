@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	errNoPlace   = errors.New("the sender names no shared memory: the source lies in none (host.New; gpubuf.Wrap without WrapConfig.Export), or there is no ipc on its side")
+	errNoPlace   = errors.New("the sender names no shared memory: the source lies in none (host.New; gpubuf.Wrap without WrapConfig.Export, or of host or emulated memory), or there is no ipc on its side, as its Stats.IPC then says")
 	errRetracted = errors.New("the offer was withdrawn, or never stood, in the sender's shared memory")
 )
 

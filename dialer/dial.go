@@ -24,7 +24,9 @@ const (
 
 // marked is the reason of the dials to an address after the one that found what
 // the server is.
-func marked(first string) string { return reasonMarked + ": " + first }
+func (m *marks) marked(first string) string {
+	return fmt.Sprintf("%s, which is remembered for %v (dialer.Config.PlainTTL): %s", reasonMarked, m.ttl, first)
+}
 
 // dial connects and settles the mode.
 func (d *Dialer) dial(ctx context.Context, network, address string) (*conn.Conn, error) {
@@ -108,7 +110,7 @@ func (d *Dialer) redial(ctx context.Context, w way, failure error) (*conn.Conn, 
 	}
 	firstRead := func(b []byte) {
 		if handshake.IsPlain(b) {
-			d.marks.set(w.remote, marked(failure.Error()))
+			d.marks.set(w.remote, d.marks.marked(failure.Error()))
 		}
 	}
 	var e *handshake.Error

@@ -113,7 +113,7 @@ func TestPlainTTL(t *testing.T) {
 	c := dial()
 	s.requireConns(t, 4) // nothing read yet: each dial tries a handshake
 	requireRead(t, c, settings)
-	require.Equal(t, reasonMarked+": "+c.Stats().Reason, dial().Stats().Reason)
+	require.Equal(t, (&marks{ttl: defaultPlainTTL}).marked(c.Stats().Reason), dial().Stats().Reason)
 	requireRead(t, dial(), settings)
 	s.requireConns(t, 6)
 	now = now.Add(time.Minute)
@@ -259,8 +259,10 @@ func TestEnds(t *testing.T) {
 		}()
 		_, err := d.dialTest(t, s.Addr().String())
 		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorContains(t, err, "the Dialer was closed")
 		_, err = d.dialTest(t, s.Addr().String())
 		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorContains(t, err, "the Dialer was closed")
 	})
 }
 

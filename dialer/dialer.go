@@ -149,7 +149,7 @@ func (d *Dialer) DialContext(ctx context.Context, addr string) (net.Conn, error)
 	defer d.dials.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(d.ctx, func() { cancel(net.ErrClosed) })
+	stop := context.AfterFunc(d.ctx, func() { cancel(errClosed) })
 	defer stop()
 	c, err := d.dial(ctx, network, address)
 	if err != nil {
@@ -161,12 +161,15 @@ func (d *Dialer) DialContext(ctx context.Context, addr string) (net.Conn, error)
 	return c, nil
 }
 
+// errClosed is what dials of a closed Dialer fail with.
+var errClosed = fmt.Errorf("the Dialer was closed: %w", net.ErrClosed)
+
 // begin enters a dial, unless the Dialer is closed.
 func (d *Dialer) begin() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return net.ErrClosed
+		return errClosed
 	}
 	d.dials.Add(1)
 	return nil

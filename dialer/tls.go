@@ -40,7 +40,7 @@ func (d *Dialer) dialTLS(ctx context.Context, network, address string) (*conn.Co
 		return d.settle(ctx, inside, w)
 	}
 	if reason == reasonHTTP2 {
-		d.marks.set(w.remote, marked(reasonHTTP2))
+		d.marks.set(w.remote, d.marks.marked(reasonHTTP2))
 	}
 	return d.plain(inside, reason, nil)
 }

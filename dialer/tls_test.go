@@ -184,7 +184,7 @@ func TestTLSStock(t *testing.T) {
 		reason string
 	}{
 		{[]string{"gdrpc/1", "h2"}, reasonHTTP2},
-		{[]string{"h2"}, reasonMarked + ": " + reasonHTTP2},
+		{[]string{"h2"}, (&marks{ttl: defaultPlainTTL}).marked(reasonHTTP2)},
 	} {
 		c, err := d.dialTest(t, s.Addr().String())
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 // Wrap.
 type WrapConfig struct {
 	// Export lets other processes of the host open the memory, if the device
-	// can share it (SharedMemory). They may read all of it, not just what is
+	// can share it (SharedMemory; of those here, memory of a GPU). They may read all of it, not just what is
 	// sent, so wrapped memory is not exported by default.
 	Export bool
 

@@ -28,6 +28,8 @@ func (c *Config) completeTLS() error {
 		return errors.New("listener: Config.AllowClear without Config.TLS: everything is in clear then")
 	case c.TLS == nil && c.PassStockTLS:
 		return errors.New("listener: Config.PassStockTLS without Config.TLS: all TLS is passed on then")
+	case c.TLS != nil && len(c.TLS.Certificates) == 0 && c.TLS.GetCertificate == nil && c.TLS.GetConfigForClient == nil:
+		return errors.New("listener: Config.TLS has no certificate: set Certificates, GetCertificate or GetConfigForClient")
 	}
 	return nil
 }

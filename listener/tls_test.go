@@ -299,4 +299,6 @@ func TestTLSConfig(t *testing.T) {
 		_, err := Listen("tcp", "127.0.0.1:0", &cfg)
 		require.ErrorContains(t, err, " without Config.TLS")
 	}
+	_, err := Listen("tcp", "127.0.0.1:0", &Config{TLS: new(tls.Config)})
+	require.ErrorContains(t, err, "Config.TLS has no certificate")
 }

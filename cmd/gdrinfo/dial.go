@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/gdrpc/gdrpc/conn"
@@ -37,10 +38,13 @@ type answer struct {
 func ask(ctx context.Context, addr string, cfg *tls.Config, nics []ibverbs.Device) answer {
 	a := answer{Version: reportVersion, Address: addr}
 	if err := a.dial(ctx, cfg, nics); err != nil {
-		a.Error = err.Error()
+		a.Error = flagged.Replace(err.Error())
 	}
 	return a
 }
+
+// flagged names the flags that stand for what errors name.
+var flagged = strings.NewReplacer("dialer.Config.TLS.ServerName", "-server-name", "dialer.Config.TLS", "-tls")
 
 func (a *answer) dial(ctx context.Context, cfg *tls.Config, nics []ibverbs.Device) error {
 	quiet := slog.New(slog.DiscardHandler) // the report says it all
@@ -63,7 +67,7 @@ func (a *answer) dial(ctx context.Context, cfg *tls.Config, nics []ibverbs.Devic
 	a.Reachable, a.Remote = true, c.RemoteAddr().String()
 	a.Gdrpc = s.Mode != conn.ModePlain
 	a.Mode, a.Provider, a.TLS = s.Mode.String(), s.Provider, s.TLS
-	a.Path, a.Reason, a.Offload = bestPath(s.Mode, noIPC).String(), s.Reason, s.Offload
+	a.Path, a.Reason, a.Offload = bestPath(s.Mode, noIPC).String(), flagged.Replace(s.Reason), s.Offload
 	if noIPC != nil {
 		a.NoIPC = noIPC.Error()
 	}

@@ -139,8 +139,8 @@ func checkAddress(address string) error {
 }
 
 func complain(fs *flag.FlagSet, what string) error {
-	fmt.Fprintln(fs.Output(), "gdrinfo:", what)
 	fs.Usage()
+	fmt.Fprintln(fs.Output(), "gdrinfo:", what)
 	return fmt.Errorf("%s", what)
 }
 

@@ -91,8 +91,8 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	if why := o.nonsense(fs); why != "" {
-		fmt.Fprintln(fs.Output(), why)
 		fs.Usage()
+		fmt.Fprintln(fs.Output(), "gdrperf:", why)
 		return o, flag.ErrHelp
 	}
 	return o, o.checkParts(fs.Output())

@@ -64,8 +64,8 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	if fs.NArg() > 1 || o.rounds < 0 {
-		fmt.Fprintln(fs.Output(), "want one FILE at most, and -rounds of 0 or more")
 		fs.Usage()
+		fmt.Fprintln(fs.Output(), "quickstart: want one FILE at most, and -rounds of 0 or more")
 		return o, flag.ErrHelp
 	}
 	o.file = fs.Arg(0)
