@@ -1,5 +1,11 @@
 package conn
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Path says how the bytes of one landing moved.
 type Path uint8
 
@@ -21,4 +27,18 @@ func (p Path) String() string {
 		return "unknown"
 	}
 	return pathNames[p]
+}
+
+// MarshalText implements encoding.TextMarshaler: the path's name.
+func (p Path) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler, so that flag.TextVar, JSON and
+// the like take paths by their names.
+func (p *Path) UnmarshalText(name []byte) error {
+	i := slices.Index(pathNames[:], string(name))
+	if i < 0 {
+		return fmt.Errorf("conn: there is no path %q; want one of %s", name, strings.Join(pathNames[1:], ", "))
+	}
+	*p = Path(i)
+	return nil
 }

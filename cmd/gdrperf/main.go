@@ -17,7 +17,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -81,7 +80,7 @@ func parse(args []string) (options, error) {
 	fs.IntVar(&o.conns, "conns", 100, "connections opened to see what one costs")
 	fs.StringVar(&o.staging.Device, "device", "emu:0", "whose memory the parts staged, gpu and soak move: "+named.Names)
 	fs.StringVar(&o.staging.To, "to", "", "the server process's device in the part gpu, if it is not that of -device")
-	fs.Func("path", "the path that attachments of the part gpu must take, ipc or soft, without the contests of the other", o.parsePath)
+	fs.TextVar(&o.path, "path", conn.PathNone, "the path that large attachments of the part gpu must take, ipc or soft, without the contests of the other")
 	fs.Int64Var(&o.shrink, "shrink", 1, "divide the sizes of the parts gpu and soak by this, for a quick look")
 	fs.IntVar(&o.soak, "soak", 100_000, "landings of the part soak")
 	fs.IntVar(&o.staging.Joins, "joins", 8, "bulk joins, and bare sockets, of the staged part's second half")
@@ -114,6 +113,8 @@ func (o options) nonsense(fs *flag.FlagSet) string {
 	switch {
 	case o.idle <= 0:
 		return fmt.Sprintf("-idle %v: want a positive duration", o.idle)
+	case !slices.Contains([]conn.Path{conn.PathNone, conn.PathSoft, conn.PathIPC}, o.path):
+		return fmt.Sprintf("-path %v: want soft or ipc", o.path)
 	case fs.NArg() > 0:
 		return fmt.Sprintf("argument %q: there are only flags", fs.Arg(0))
 	}
@@ -128,16 +129,6 @@ func (o options) checkParts(w io.Writer) error {
 		}
 	}
 	return nil
-}
-
-func (o *options) parsePath(name string) error {
-	for _, p := range []conn.Path{conn.PathSoft, conn.PathIPC} {
-		if p.String() == name {
-			o.path = p
-			return nil
-		}
-	}
-	return errors.New("want soft or ipc")
 }
 
 func (o options) wants(part string) bool {

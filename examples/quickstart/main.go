@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -53,7 +52,7 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.json, "json", false, "print one JSON object; *_gbps are 10^9 payload bytes per second, both ways added up")
 	fs.BoolVar(&o.verbose, "v", false, "log connections and fallbacks to standard error")
 	fs.IntVar(&o.rounds, "rounds", 0, "timed rounds after the warm-up; 0 means 10, fewer for files above 64 MiB")
-	fs.Func("path", "how the attachment goes, or fail: soft, ipc, or with RDMA rdma-staged, gdr; by default the best that can be had without RDMA", o.parsePath)
+	fs.TextVar(&o.path, "path", conn.PathNone, "how the attachment goes, or fail: soft, ipc, or with RDMA rdma-staged, gdr; by default the best that can be had without RDMA")
 	fs.StringVar(&o.device, "device", emulated, "whose memory both processes use: "+named.Names)
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:0", "address of the gdrpc server")
 	fs.Usage = func() {
@@ -63,23 +62,13 @@ func parse(args []string) (options, error) {
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 1 || o.rounds < 0 {
+	if fs.NArg() > 1 || o.rounds < 0 || o.path == conn.PathInline {
 		fs.Usage()
-		fmt.Fprintln(fs.Output(), "quickstart: want one FILE at most, and -rounds of 0 or more")
+		fmt.Fprintln(fs.Output(), "quickstart: want one FILE at most, -rounds of 0 or more, and -path soft, ipc, rdma-staged or gdr")
 		return o, flag.ErrHelp
 	}
 	o.file = fs.Arg(0)
 	return o, nil
-}
-
-func (o *options) parsePath(name string) error {
-	for _, p := range []conn.Path{conn.PathSoft, conn.PathRDMAStaged, conn.PathIPC, conn.PathGDR} {
-		if p.String() == name {
-			o.path = p
-			return nil
-		}
-	}
-	return errors.New("want soft, rdma-staged, ipc or gdr")
 }
 
 // run does the whole job on the client's side.
