@@ -78,8 +78,8 @@ func (c *Conn) Close() error {
 	c.ending.left.set(err)
 	if c.ending.closed.set(err) {
 		err = c.stream.Close()
-		c.pinned.close()
 		c.finish()
+		c.pinned.close()
 	} else {
 		err = nil
 	}
@@ -213,12 +213,12 @@ func (c *Conn) finish() {
 // finishLanes is the one goroutine that takes a Conn apart.
 func (c *Conn) finishLanes() {
 	defer close(c.ending.done)
-	c.pinned.close()
 	c.ahead.end()
 	if err := c.ending.failed.get(); err != nil {
 		c.d.cfg.Logger.Log(logContext, resetLevel(err), "gdrpc: connection reset", "remote", c.RemoteAddr().String(), "err", err)
 		c.resetStream(err)
 	}
+	c.pinned.close()
 	if c.control != nil {
 		c.linger()
 		c.ending.lanes.set(fmt.Errorf("conn: closed: %w", ErrLanesLost))

@@ -40,6 +40,7 @@ type Landing struct {
 	sum    landingSum
 	ended  bool        // done is closed
 	timer  *time.Timer // LandingTimeout, then DrainTimeout
+	due    time.Time   // when timer is to find the landing stalled; zero: never
 
 	err      error         // written before done is closed
 	done     chan struct{} // closed when the landing has ended
@@ -201,6 +202,10 @@ func (l *Landing) finishConsumed() {
 // watch restarts the timer that aborts a landing without completions; a
 // duration of 0 or less stops it. bulkRecv.mu is held.
 func (l *Landing) watch(d time.Duration) {
+	l.due = time.Time{}
+	if d > 0 {
+		l.due = time.Now().Add(d)
+	}
 	switch {
 	case d <= 0:
 		if l.timer != nil {
@@ -217,6 +222,9 @@ func (l *Landing) stalled() {
 	b := l.c.recv
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if l.due.IsZero() || time.Now().Before(l.due) {
+		return // something came while the timer waited for mu
+	}
 	if l.landed == l.size {
 		b.stop(l, fmt.Errorf("%w: the source's did not arrive for %v from %v", ErrChecksum, l.c.d.cfg.LandingTimeout, l.c.RemoteAddr()))
 		return

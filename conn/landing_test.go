@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gdrpc/gdrpc/gpubuf"
 	"github.com/stretchr/testify/require"
@@ -85,4 +86,41 @@ func testLandingCancel(t *testing.T, kind string) {
 			land(t, client, server, s, alloc(t, pool, 30<<20), want)
 		})
 	}
+}
+
+// TestLandingNotStalled: a landing whose timer fires while its bytes are being taken in
+// goes on.
+func TestLandingNotStalled(t *testing.T) {
+	cfg := quiet()
+	cfg.LandingTimeout = time.Hour
+	client, server := tcpPair(t, cfg)
+	greet(t, client, server)
+	pool := newPool(t, "host")
+	s, want := filled(t, pool, 64<<20, 1)
+	m := moving{o: offer(t, client, s), dst: alloc(t, pool, 64<<20), want: want}
+	m.l = server.Land(m.o.Token(), m.o.Flags(), m.dst)
+	m.l.stalled() // as a timer does that fired before it was set again
+	m.end(t)
+	m.l.stalled()
+}
+
+// TestPinnedHeld: a Conn that fails while page-locked memory is being taken for it ends
+// its Reads at once.
+func TestPinnedHeld(t *testing.T) {
+	client, server := tcpPair(t, quiet())
+	client.pinned.mu.Lock()
+	read := make(chan error, 1)
+	go func() {
+		_, err := client.Read(make([]byte, 1))
+		read <- err
+	}()
+	client.fail(errNoNIC)
+	select {
+	case err := <-read:
+		require.ErrorIs(t, err, errNoNIC)
+	case <-soon(t).Done():
+		t.Error("Read waits for the memory")
+	}
+	client.pinned.mu.Unlock()
+	server.Close()
 }

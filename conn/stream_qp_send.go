@@ -195,5 +195,10 @@ func (s *qpStream) CloseWrite() error {
 	s.unlock()
 	// It is posted by now, unless all sends were under way.
 	s.awaitState(s.writable, s.drainBound, func() bool { return s.flags&streamCloseWrite == 0 || s.broken != nil || s.closed })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.flags&streamCloseWrite != 0 {
+		return s.broken
+	}
 	return nil
 }

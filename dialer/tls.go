@@ -26,11 +26,10 @@ func (d *Dialer) dialTLS(ctx context.Context, network, address string) (*conn.Co
 	}
 	w := way{remote: sock.RemoteAddr().String(), name: serverName(network, address)}
 	reason, protocols := reasonHTTP2, []string{handshake.ProtoGdrpc, handshake.ProtoHTTP2}
-	switch {
-	case network == "unix":
+	if network == "unix" {
 		reason, protocols = reasonUnix, protocols[1:]
-	case d.marks.find(w.remote) != "":
-		reason, protocols = d.marks.find(w.remote), protocols[1:]
+	} else if known := d.marks.find(w.remote); known != "" {
+		reason, protocols = known, protocols[1:]
 	}
 	inside, err := d.secure(ctx, sock, w.name, protocols...)
 	if err != nil {

@@ -74,9 +74,11 @@ func (s *silent) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	var closing sync.WaitGroup // one inside TLS may take a second
 	for c := s.oldest(); c != nil; c = s.oldest() {
-		c.Close()
+		closing.Go(func() { c.Close() })
 	}
+	closing.Wait()
 }
 
 // count returns how many there are.

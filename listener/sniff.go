@@ -20,13 +20,14 @@ func told(b []byte) bool {
 }
 
 // sniff waits for the bytes of which told says that they tell what c is, for at
-// most timeout if that is not negative. It returns them and the connection to go
+// most timeout if that is not negative, in which nothing is written either: TLS may
+// answer what it reads. It returns them and the connection to go
 // on with: c itself where they could be looked at without being taken, else one
 // that gives them back. An end before them is io.EOF.
 func sniff(c net.Conn, timeout time.Duration, told func([]byte) bool) (net.Conn, []byte, error) {
 	if timeout >= 0 {
-		c.SetReadDeadline(time.Now().Add(timeout))
-		defer c.SetReadDeadline(time.Time{})
+		c.SetDeadline(time.Now().Add(timeout))
+		defer c.SetDeadline(time.Time{})
 	}
 	if p, ok := peeker(c); ok {
 		head, err := peek(p, told)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/gdrpc/gdrpc/internal/hangup"
@@ -50,7 +51,7 @@ func attempt(ctx context.Context, name string, k *Key) (*Socket, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unixpacket", "@"+name)
 	switch {
-	case err != nil && (queueFull(err) || os.IsTimeout(err)):
+	case err != nil && (queueFull(err) || os.IsTimeout(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)): // descriptors come back
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrElsewhere, err)

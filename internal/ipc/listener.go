@@ -107,7 +107,9 @@ func (l *Listener) takeSlot() {
 		}
 		s, age := l.oldest()
 		if s != nil && age >= proofShare {
-			l.leave(s)
+			if !l.leave(s) {
+				continue // it has just proved itself
+			}
 			s.Close() // serve gives its slot back
 			l.slot <- struct{}{}
 			return
@@ -140,8 +142,9 @@ func (l *Listener) serve(s *Socket) {
 	defer l.wg.Done()
 	defer func() { <-l.slot }()
 	s.c.SetDeadline(time.Now().Add(proofBound))
-	k, err := s.admit(l.find)
-	if !l.leave(s) || err != nil {
+	k, err := s.admit(l.find, func() bool { return l.leave(s) })
+	if err != nil {
+		l.leave(s)
 		s.Close()
 		return
 	}

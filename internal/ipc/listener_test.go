@@ -2,6 +2,7 @@ package ipc
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -78,7 +79,7 @@ func TestQueueFull(t *testing.T) {
 			if err != nil {
 				return
 			}
-			(&Socket{c: c.(*net.UnixConn)}).admit(func([16]byte) (Key, bool) { return k, true })
+			(&Socket{c: c.(*net.UnixConn)}).admit(func([16]byte) (Key, bool) { return k, true }, func() bool { return true })
 			c.Close()
 		}
 	}()
@@ -98,6 +99,33 @@ func TestHalfProofs(t *testing.T) {
 		defer c.Close()
 	}
 	s, err := Dial(soon(t), l.Name(), k)
+	require.NoError(t, err)
+	s.Close()
+}
+
+// TestEvictedIsNotWelcome: a socket that made room for others at the end of its proof
+// is not told that it is welcome, so that its client tries again.
+func TestEvictedIsNotWelcome(t *testing.T) {
+	k, name := NewKey(), fmt.Sprintf("gdrpc-test-%d-evicted", os.Getpid())
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: "@" + name})
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		for evicted := true; ; evicted = false {
+			c, err := ln.AcceptUnix()
+			if err != nil {
+				return
+			}
+			s := &Socket{c: c}
+			if _, err := s.admit(func([16]byte) (Key, bool) { return k, true }, func() bool { return !evicted }); err != nil {
+				s.Close()
+			}
+		}
+	}()
+	s, err := attempt(soon(t), name, &k)
+	require.ErrorIs(t, err, ErrBusy)
+	require.Nil(t, s)
+	s, err = Dial(soon(t), name, k)
 	require.NoError(t, err)
 	s.Close()
 }

@@ -88,8 +88,9 @@ func (s *Socket) prove(k *Key) error {
 	return nil
 }
 
-// admit is the server's side. find returns the key that an id names.
-func (s *Socket) admit(find func(id [16]byte) (Key, bool)) (Key, error) {
+// admit is the server's side. find returns the key that an id names. claim is asked
+// before the client is told that it is welcome: whether the socket is still there.
+func (s *Socket) admit(find func(id [16]byte) (Key, bool), claim func() bool) (Key, error) {
 	if err := sameUser(s.c); err != nil {
 		return Key{}, s.refuse(err)
 	}
@@ -108,6 +109,9 @@ func (s *Socket) admit(find func(id [16]byte) (Key, bool)) (Key, error) {
 	client := nonce(b[16:])
 	if !hmac.Equal(b[16+nonceSize:], k.mac("client", server, client)) {
 		return Key{}, s.refuse(ErrProof)
+	}
+	if !claim() {
+		return Key{}, net.ErrClosed
 	}
 	return k, s.write(append([]byte{byte(typeWelcome)}, k.mac("server", server, client)...), nil)
 }
