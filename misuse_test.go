@@ -125,7 +125,9 @@ func TestStopDuringGracefulStop(t *testing.T) {
 func TestReplyAfterCancel(t *testing.T) {
 	s := connect(t, newLanes(t), Config{}, Config{ReplyLease: time.Hour})
 	ctx, cancel := context.WithCancel(testContext(t))
+	handled := make(chan struct{})
 	s.impl.handle = func(ctx context.Context) error {
+		defer close(handled)
 		cancel()
 		<-ctx.Done()
 		slice := newSlice(t, s.serverPool, 1<<20, 0)
@@ -133,6 +135,7 @@ func TestReplyAfterCancel(t *testing.T) {
 		return SetReply(ctx, slice)
 	}
 	requireStatus(t, s.call(ctx, new(Reply)), codes.Canceled)
+	<-handled
 	until(t, func() bool { return s.serverPool.Stats().Slices == 0 })
 }
 

@@ -66,6 +66,11 @@ func (b *bulkSend) request(f *frame) error {
 	if !r.valid(b.c.d.Limits().MaxMsg) {
 		return fmt.Errorf("request of %d messages of %d bytes, the last of %d", r.count, r.chunk, r.last)
 	}
+	if err := b.unfit(f.token); err != nil {
+		b.stopServing()
+		b.c.laneLost(b.l, err)
+		return nil
+	}
 	s := &serving{id: f.id, r: r}
 	s.offer, s.status = b.find(f.token, r)
 	b.mu.Lock()
@@ -82,6 +87,24 @@ func (b *bulkSend) request(f *frame) error {
 	b.pump()
 	b.mu.Unlock()
 	b.l.reap()
+	return nil
+}
+
+// unfit says why a further lane must not serve an offer: the peer was told that its
+// source, which is host memory, is sent as it is, and this lane's NIC does not register
+// it. Other lanes have it registered since it was offered.
+func (b *bulkSend) unfit(token Token) error {
+	if b.l.route == nil || !b.c.outlive || b.l == b.c.lanes[1] {
+		return nil
+	}
+	o := b.c.offers.get(token)
+	if o == nil || o.where == nil || o.flags&OfferStaged != 0 || b.l.nic.reaches(o.where) || !o.read(b.c) {
+		return nil
+	}
+	defer o.readDone(b.c)
+	if err := b.l.nic.reach(o.where); err != nil {
+		return fmt.Errorf("registering the source of an attachment: %w", err)
+	}
 	return nil
 }
 

@@ -118,6 +118,7 @@ func (e *eager) push(o *Offer) bool {
 		return false
 	}
 	e.c.stats.pushed.Add(1)
+	e.c.stats.bytesServed.Add(uint64(o.size))
 	return true
 }
 

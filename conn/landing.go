@@ -71,12 +71,17 @@ func (c *Conn) Land(token Token, flags OfferFlags, dst *gpubuf.Slice) *Landing {
 // the bytes are copied from there, once, by the goroutine that calls Wait:
 // without Wait nothing moves.
 func (c *Conn) LandFrom(token Token, flags OfferFlags, from Place, dst *gpubuf.Slice) *Landing {
+	return c.landFrom(token, flags, from, dst, false)
+}
+
+// landFrom is LandFrom; with shared, by shared memory or not at all.
+func (c *Conn) landFrom(token Token, flags OfferFlags, from Place, dst *gpubuf.Slice, shared bool) *Landing {
 	l := &Landing{c: c, token: token, place: from, path: PathSoft, done: make(chan struct{}), consumed: make(chan struct{})}
 	ref, err := dst.TryRef()
 	if err == nil {
 		l.dst, l.size = ref, ref.Len()
 		l.whole[0].n, l.todo = l.size, l.whole[:]
-		err = c.startLanding(l, flags)
+		err = c.startLanding(l, flags, shared)
 	}
 	if err != nil {
 		l.abandon(err)
@@ -84,7 +89,7 @@ func (c *Conn) LandFrom(token Token, flags OfferFlags, from Place, dst *gpubuf.S
 	return l
 }
 
-func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
+func (c *Conn) startLanding(l *Landing, flags OfferFlags, shared bool) error {
 	if err := c.Offload(); err != nil {
 		return fmt.Errorf("landing over %v: %w", c.RemoteAddr(), err)
 	}
@@ -96,6 +101,9 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 	var notIPC error
 	if l.c.d.cfg.Require <= PathIPC {
 		notIPC = l.planIPC()
+	}
+	if l.begin == nil && shared {
+		return errDropped
 	}
 	if l.begin == nil { // else it may never go over a lane
 		if err := l.prepare(notIPC); err != nil {
@@ -115,6 +123,9 @@ func (c *Conn) startLanding(l *Landing, flags OfferFlags) error {
 // abandon ends a landing that no lane knows of.
 func (l *Landing) abandon(err error) {
 	l.err, l.ended = err, true
+	if err != nil && !errors.Is(err, errDropped) {
+		l.c.stats.landingsFailed.Add(1)
+	}
 	close(l.done)
 	l.finishConsumed()
 }

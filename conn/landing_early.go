@@ -40,7 +40,7 @@ func (c *Conn) LandAhead(token Token, flags OfferFlags, from Place, dst *gpubuf.
 		c.ipc.release(im)
 		return nil
 	}
-	l := c.LandFrom(token, flags, from, dst)
+	l := c.landFrom(token, flags, from, dst, true)
 	if l.begin == nil || !l.enter() { // the lanes or the shared memory are gone
 		_ = under.Wait()
 		c.ipc.release(im)

@@ -212,3 +212,19 @@ func TestLandAheadLanesDead(t *testing.T) {
 	require.Nil(t, e.land())
 	require.Zero(t, e.server.Stats().Begun)
 }
+
+// TestLandAheadLost: a landing that shared memory is lost for as it begins goes no
+// other way, since nobody waits for it.
+func TestLandAheadLost(t *testing.T) {
+	e := newEarly(t)
+	defer e.close(t)
+	e.gpus.OnStart = func() error { e.server.ipc.lose(errors.New("cut"), false); return nil }
+	require.Nil(t, e.land())
+	e.server.recv.mu.Lock()
+	defer e.server.recv.mu.Unlock()
+	for _, r := range e.server.recv.rails {
+		require.Zero(t, r.outstanding())
+	}
+	require.Empty(t, e.server.recv.live)
+	require.Zero(t, e.server.Stats().LandingsFailed)
+}

@@ -495,3 +495,39 @@ func TestRailLostRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestRailUnfit: a lane on a NIC that does not register a source, of which the peer was
+// told before there was the lane that it comes straight, is lost, and the landing comes
+// by another, whatever its size, with the path that it says.
+func TestRailUnfit(t *testing.T) {
+	for _, size := range []int{300_000, 9 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			var refused atomic.Int32
+			n := newRailNetworkOf(t, func(side int, c *Config) {
+				if side == 0 {
+					c.NICs = []ibverbs.Device{c.NICs[0], lockedNIC(c.NICs[1], 2, &refused)}
+				} else {
+					c.Require = PathGDR
+				}
+			})
+			client, server := n.pair(t)
+			greet(t, client, server)
+			far, host := newPoolAt(t, 1), newPool(t, "host")
+			s, want := filled(t, host, size, 1)
+			o := offer(t, client, s)
+			flags := client.Flags(o)
+			server.more.want(server.d.nics[1], Token{})
+			awaitRails(t, client, 2)
+			awaitRails(t, server, 2)
+			require.False(t, client.d.nics[1].reaches(o.where))
+			dst := alloc(t, far, size)
+			m := moving{o, server.Land(o.Token(), flags, dst), dst, want}
+			m.end(t)
+			require.Equal(t, PathGDR, m.l.Path())
+			require.NotZero(t, refused.Load())
+			awaitLost(t, client, 1)
+			require.Contains(t, client.Stats().LaneLost, "registering the source of an attachment")
+			require.Equal(t, []string{"rail0"}, railsOf(client))
+		})
+	}
+}

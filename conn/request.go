@@ -39,7 +39,7 @@ const shortest = 4096
 func layout(off, n int64, chunk uint32) request {
 	count := (n + int64(chunk) - 1) / int64(chunk)
 	size := (n + count - 1) / count
-	if count > 1 {
+	if count > 1 && size >= 2*shortest { // what is rounded up comes off the last, of at most bulkDepth
 		size = min((size+63)&^63, int64(chunk))
 	}
 	return request{

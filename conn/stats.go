@@ -51,7 +51,7 @@ type Stats struct {
 	Landings       uint64 // landings that ended well
 	LandingsFailed uint64 // landings that failed or were cancelled
 	BytesLanded    uint64 // payload bytes of the landings that ended well
-	BytesServed    uint64 // payload bytes sent for the peer's landings
+	BytesServed    uint64 // payload bytes sent for the peer's landings, and those pushed ahead of them
 	Refused        uint64 // the peer's requests that were refused
 	Pushed         uint64 // small offers whose bytes were sent ahead
 	Unclaimed      uint64 // the peer's pushes that no landing claimed

@@ -23,7 +23,6 @@ enum {
 	kIpcLazyPeerAccess = 1,
 	kHandleDmaBuf = 1,
 	kFlushCurrentCtx = 0,
-	kFlushToOwner = 100,
 	kJitErrorLog = 5,
 	kJitErrorLogSize = 6,
 	kMaxArgs = 16,
@@ -390,8 +389,8 @@ gdr_result gdr_dmabuf(const gdr_driver *d, uintptr_t ctx, uint64_t ptr, uint64_t
 	WITHIN(d, ctx, r = MAYBE(d, cuMemGetHandleForAddressRange, fd, ptr, size, kHandleDmaBuf, 0));
 }
 
-gdr_result gdr_flush(const gdr_driver *d, uintptr_t ctx) {
-	WITHIN(d, ctx, r = MAYBE(d, cuFlushGPUDirectRDMAWrites, kFlushCurrentCtx, kFlushToOwner));
+gdr_result gdr_flush(const gdr_driver *d, uintptr_t ctx, int scope) {
+	WITHIN(d, ctx, r = MAYBE(d, cuFlushGPUDirectRDMAWrites, kFlushCurrentCtx, scope));
 }
 
 // Kernels.

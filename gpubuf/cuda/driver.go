@@ -175,7 +175,7 @@ type driver interface {
 	// CUresult cuMemGetHandleForAddressRange(void *, CUdeviceptr, size_t, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0)
 	dmaBuf(c contextHandle, p gpubuf.DevicePtr, n int64) (fd int, r result)
 	// CUresult cuFlushGPUDirectRDMAWrites(CURRENT_CTX, TO_OWNER)
-	flush(c contextHandle) result
+	flush(c contextHandle, scope WritesOrdering) result
 
 	// CUresult cuModuleLoadDataEx(CUmodule *, const void *, unsigned, CUjit_option *, void **)
 	moduleLoad(c contextHandle, image string) (m moduleHandle, log string, r result)

@@ -168,7 +168,7 @@ gdr_result gdr_ipc_open(const gdr_driver *d, uintptr_t ctx, const unsigned char 
 			uint64_t *ptr);
 gdr_result gdr_ipc_close(const gdr_driver *d, uintptr_t ctx, uint64_t ptr);
 gdr_result gdr_dmabuf(const gdr_driver *d, uintptr_t ctx, uint64_t ptr, uint64_t size, int *fd);
-gdr_result gdr_flush(const gdr_driver *d, uintptr_t ctx);
+gdr_result gdr_flush(const gdr_driver *d, uintptr_t ctx, int scope);
 
 gdr_result gdr_module_load(const gdr_driver *d, uintptr_t ctx, const char *image, char *log,
 			   size_t size, uintptr_t *module);

@@ -112,7 +112,9 @@ func (l library) dmaBuf(c contextHandle, p gpubuf.DevicePtr, n int64) (int, resu
 	return int(fd), result(r)
 }
 
-func (l library) flush(c contextHandle) result { return result(C.gdr_flush(l.d, C.uintptr_t(c))) }
+func (l library) flush(c contextHandle, scope WritesOrdering) result {
+	return result(C.gdr_flush(l.d, C.uintptr_t(c), C.int(scope)))
+}
 
 func (l library) moduleLoad(c contextHandle, image string) (moduleHandle, string, result) {
 	text := C.CString(image)

@@ -112,7 +112,24 @@ func TestFlush(t *testing.T) {
 	require.Zero(t, f.ctl.Dev[0].Flushes)
 	require.NoError(t, f.open(t, Config{Index: 1}).FlushRDMAWrites())
 	require.Equal(t, uint64(1), f.ctl.Dev[1].Flushes)
+	require.EqualValues(t, OrderingOwner, f.ctl.Dev[1].FlushScope)
 	require.ErrorIs(t, f.open(t, Config{Index: 2}).FlushRDMAWrites(), gpubuf.ErrNotSupported)
+}
+
+// Other GPUs, which may read the memory too, see less by themselves.
+func TestFlushForPeers(t *testing.T) {
+	f := newFake(t, func(c *control) {
+		c.Devices, c.Peers = 3, 1
+		c.Dev[1].Ordering = 200
+		c.Dev[2].HostFlush = 0
+	})
+	for i := range 3 {
+		require.NoError(t, f.open(t, Config{Index: i}).FlushRDMAWrites())
+	}
+	require.Equal(t, uint64(1), f.ctl.Dev[0].Flushes)
+	require.EqualValues(t, OrderingAll, f.ctl.Dev[0].FlushScope)
+	require.Zero(t, f.ctl.Dev[1].Flushes, "it orders for all")
+	require.Zero(t, f.ctl.Dev[2].Flushes, "it orders for itself, and cannot be flushed")
 }
 
 func TestFlushGPU(t *testing.T) {
@@ -120,7 +137,8 @@ func TestFlushGPU(t *testing.T) {
 	d := mustOpen(t, Config{})
 	require.NoError(t, d.FlushRDMAWrites())
 	if d.Info().HostFlush { // also where it is not needed
-		require.Zero(t, d.drv.flush(d.ctx))
+		require.Zero(t, d.drv.flush(d.ctx, OrderingOwner))
+		require.Zero(t, d.drv.flush(d.ctx, OrderingAll))
 	}
 }
 

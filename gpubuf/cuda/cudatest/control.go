@@ -13,10 +13,11 @@ type Control struct {
 
 // ControlDevice is one GPU.
 type ControlDevice struct {
-	UUID, Memory                     uint64
-	DMABuf, Ordering, HostFlush      uint64
-	NoPeer, Lost                     uint64
-	Contexts, Allocs, Bytes, Flushes uint64
+	UUID, Memory                uint64
+	DMABuf, Ordering, HostFlush uint64
+	NoPeer, Lost                uint64
+	Contexts, Allocs, Bytes     uint64
+	Flushes, FlushScope         uint64
 }
 
 // ControlFunction is one of the driver's functions, by its symbol.

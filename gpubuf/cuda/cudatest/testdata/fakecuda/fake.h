@@ -40,7 +40,7 @@ struct control {
 		uint64_t lost;      // every call answers this code
 		_Atomic uint64_t contexts; // references to the primary context
 		_Atomic uint64_t allocs, bytes; // that exist
-		uint64_t flushes;
+		uint64_t flushes, flush_scope; // the last one's
 	} dev[MAX_DEVICES];
 	struct {
 		char name[48];

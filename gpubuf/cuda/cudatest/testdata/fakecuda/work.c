@@ -232,9 +232,10 @@ int cuMemGetHandleForAddressRange(void *out, uint64_t ptr, size_t n, int type, u
 #ifndef WITHOUT_cuFlushGPUDirectRDMAWrites
 int cuFlushGPUDirectRDMAWrites(int target, int scope) {
 	BEGIN(in_context)
-	if (target != 0 || scope != 100)
+	if (target != 0 || (scope != 100 && scope != 200))
 		RETURN(1);
 	ctl->dev[current()->device].flushes++;
+	ctl->dev[current()->device].flush_scope = (uint64_t)scope;
 	RETURN(0);
 }
 #endif
