@@ -126,8 +126,8 @@ func (l *Landing) abandon(err error) {
 	if err != nil && !errors.Is(err, errDropped) {
 		l.c.stats.landingsFailed.Add(1)
 	}
-	close(l.done)
 	l.finishConsumed()
+	close(l.done)
 }
 
 // Wait returns nil once all bytes are in dst and visible to work launched from
@@ -181,15 +181,14 @@ func (l *Landing) end(err error) {
 			l.c.stats.sumsFailed.Add(1)
 		}
 	}
-	close(l.done)
 	l.watch(0)
-	if l.open == 0 {
+	switch {
+	case l.open == 0: // first, so that whoever waits may close the pool
 		l.finishConsumed()
-		return
-	}
-	if err != nil {
+	case err != nil:
 		l.watchDrain()
 	}
+	close(l.done)
 }
 
 // used ends one use of dst, which open counts, and reports whether the landing has

@@ -32,7 +32,6 @@ type Device struct {
 	waiters chan struct{} // a token for each goroutine blocked in the driver
 	in, out *streams      // of background copies
 	sums    sums          // the kernel of CRC32C
-	reached reached       // GPUs that copies come from
 	lanes   *lanes        // of synchronous copies, and of those of StartCopy
 	inner   atomic.Int32  // copies of StartCopy under way
 	copies  sync.Pool     // of *backgroundCopy, which ended ones leave for the next
@@ -47,6 +46,8 @@ type Device struct {
 	lost    atomic.Pointer[Error] // why the GPU is lost; the first reason stays
 	// overAllocate: this driver does not align large allocations by itself.
 	overAllocate atomic.Bool
+
+	reached reached // GPUs that copies come from
 }
 
 // counts counts what must be given back before Close.
