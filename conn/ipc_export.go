@@ -90,19 +90,23 @@ func (o *Offer) retract() {
 
 // placed announces the region of an offer that has a place, on one more Conn.
 func (c *Conn) placed(o *Offer) {
-	if !o.read(c) { // it has been withdrawn, and its source may be freed
+	o.mu.Lock()
+	b, region := o.board, o.place.Region
+	o.mu.Unlock()
+	if b == nil || !c.ipc.untold(region) || !o.read(c) { // or it has been withdrawn, and its source may be freed
 		return
 	}
 	defer o.readDone(c)
-	o.mu.Lock()
-	b := o.board
-	o.mu.Unlock()
-	if b == nil || c.ipc.reason() != nil {
-		return
-	}
 	if own, _ := c.d.ipc.standing(); own == b {
 		c.ipc.announce(o.src.Region(), b)
 	}
+}
+
+// untold reports whether a region has not been announced, and may be.
+func (k *ipcLink) untold(region uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.why == nil && k.exports[region] == nil
 }
 
 // announce has the peer told of a region, once, behind the board. The caller
