@@ -109,17 +109,21 @@ func TestEvictedIsNotWelcome(t *testing.T) {
 	k, name := NewKey(), fmt.Sprintf("gdrpc-test-%d-evicted", os.Getpid())
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: "@" + name})
 	require.NoError(t, err)
-	defer ln.Close()
+	ended := make(chan struct{})
+	defer func() {
+		ln.Close()
+		<-ended
+	}()
 	go func() {
+		defer close(ended)
 		for evicted := true; ; evicted = false {
 			c, err := ln.AcceptUnix()
 			if err != nil {
 				return
 			}
 			s := &Socket{c: c}
-			if _, err := s.admit(func([16]byte) (Key, bool) { return k, true }, func() bool { return !evicted }); err != nil {
-				s.Close()
-			}
+			s.admit(func([16]byte) (Key, bool) { return k, true }, func() bool { return !evicted })
+			s.Close()
 		}
 	}()
 	s, err := attempt(soon(t), name, &k)
