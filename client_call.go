@@ -3,6 +3,7 @@ package gdrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -120,19 +121,19 @@ func (c *clientCall) made(r route, offers []*conn.Offer) (refused error) {
 		err := c.offerOn(t, offers)
 		if t == c.last.conn && err != nil {
 			if c.last.broken = err; errors.Is(err, conn.ErrTooManyOffers) {
-				refused = errOffers(err)
+				refused = errorf(codeOf(err), "%w", withRemedy(err))
 			}
 		}
 	}
 	return refused
 }
 
-// errOffers is the error of a message that a Conn does not take all offers of.
-func errOffers(err error) error {
+// withRemedy is an error of AddOffer with what to do about it, where something can be.
+func withRemedy(err error) error {
 	if !errors.Is(err, conn.ErrTooManyOffers) {
-		return errorf(codeOf(err), "%w", err)
+		return err
 	}
-	return errorf(codes.ResourceExhausted, "%w; have fewer attachments under way on the connection, or raise conn.Config.MaxOffers on this side", err)
+	return fmt.Errorf("%w; have fewer attachments under way on the connection, or raise conn.Config.MaxOffers on this side", err)
 }
 
 // finish ends the call: sources are the user's again, and the reply's
@@ -140,7 +141,6 @@ func errOffers(err error) error {
 func (c *clientCall) finish(err error) error {
 	c.mu.Lock()
 	offers, in, last := c.offers, c.in, c.last
-	source := failedSource(offers)
 	recorded, formed, held := c.err, c.formed, c.held
 	c.offers, c.in, c.held, c.ended = nil, nil, nil, true
 	c.mu.Unlock()
@@ -151,7 +151,7 @@ func (c *clientCall) finish(err error) error {
 	switch {
 	case err != nil:
 		in.discard(nil)
-		return c.client.explain(err, recorded, source, last, formed)
+		return c.client.explain(err, recorded, failedSource(offers), last, formed)
 	case c.wanted != nil:
 		return c.wanted.receive(c.Context, in)
 	case in != nil:

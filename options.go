@@ -51,8 +51,9 @@ type Config struct {
 	// sends is held to it only in that it must not go inside the message: the
 	// receiver chooses the path, so set Require there too. Attachments of up
 	// to 16 KiB may take any path. With the default Dialer a dial fails that
-	// cannot have the path, and every call with it; another Dialer is told by
-	// its own conn.Config.Require. Default: any path.
+	// cannot have the path, and every call with it; it has no RDMA devices, so that
+	// gdr wants another one. That is told by its own conn.Config.Require. Default:
+	// any path.
 	Require conn.Path
 
 	// Dialer makes the connections of a client. Its owner closes it. Default:

@@ -216,7 +216,7 @@ func marshalOffers(ctx context.Context, body mem.BufferSlice, list []descriptor,
 		}
 		offers = append(offers, o)
 		if err := o.SourceErr(); err != nil {
-			return nil, offers, errSource(i, s.Len(), err)
+			return nil, offers, errSource(fmt.Sprintf("attachment %d of %d bytes", i, s.Len()), err)
 		}
 		list[i].token, list[i].flags = o.Token(), to.Flags(o)
 		if list[i].place = to.Place(o); list[i].place.Region == 0 && to.Push(o) {
@@ -237,7 +237,7 @@ func payloadOf(ctx context.Context, index int, s *gpubuf.Slice) (mem.Buffer, err
 		return nil, nil
 	}
 	if err := awaitEvent(ctx, s.Event()); err != nil {
-		return nil, errSource(index, size, err)
+		return nil, errSource(fmt.Sprintf("attachment %d of %d bytes", index, size), err)
 	}
 	pool := mem.DefaultBufferPool()
 	buf := pool.Get(int(size))
@@ -250,19 +250,20 @@ func payloadOf(ctx context.Context, index int, s *gpubuf.Slice) (mem.Buffer, err
 
 // errSource is the error of an attachment whose source's event was not waited for to
 // its end, or has failed, which another attempt would not change.
-func errSource(index int, size int64, err error) error {
+func errSource(what string, err error) error {
 	code := codes.Internal
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		code = codeOf(err)
 	}
-	return errorf(code, "attachment %d of %d bytes: waiting for the event of its source: %w", index, size, err)
+	return errorf(code, "%s: waiting for the event of its source: %w", what, err)
 }
 
 // failedSource returns the error of the first offer whose source's event has failed.
+// Which attachment of its message it is, nobody remembers.
 func failedSource(offers []*conn.Offer) error {
-	for i, o := range offers {
+	for _, o := range offers {
 		if err := o.SourceErr(); err != nil {
-			return errSource(i, o.Size(), err)
+			return errSource(fmt.Sprintf("an attachment of %d bytes", o.Size()), err)
 		}
 	}
 	return nil

@@ -145,7 +145,7 @@ func (c *serverCall) replyWith(msg any, codec innerCodec, out []*gpubuf.Slice, r
 		if err := r.conn.AddOffer(o); err != nil {
 			data.Free()
 			withdraw(offers)
-			return nil, errorf(codeOf(err), "SetReply: offer %d of %d: %w", i, len(offers), errOffers(err))
+			return nil, errorf(codeOf(err), "SetReply: offer %d of %d: %w", i, len(offers), withRemedy(err))
 		}
 	}
 	ep.leases.add(offers, ep.cfg.ReplyLease)

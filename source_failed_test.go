@@ -3,6 +3,7 @@ package gdrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestSourceFailed(t *testing.T) {
 					if name == "foreign" {
 						_, err = s.client.Declared(NewOutgoingContext(testContext(t), late), &testpb.DeclaredMessage{})
 					}
-					requireStatus(t, err, codes.Internal, "attachment 0", "waiting for the event of its source: the kernel failed")
+					requireStatus(t, err, codes.Internal, fmt.Sprintf("of %d bytes: waiting for the event of its source: the kernel failed", size))
 					require.ErrorIs(t, err, errKernel)
 					require.False(t, landed)
 				})

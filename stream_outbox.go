@@ -191,7 +191,7 @@ func (b *outbox) ship(ctx context.Context, offers []*conn.Offer, to *conn.Conn) 
 	for i, o := range offers {
 		if err := to.AddOffer(o); err != nil {
 			withdraw(offers)
-			return errorf(codeOf(errOffers(err)), "offer %d of %d: %w", i, len(offers), errOffers(err))
+			return errorf(codeOf(err), "offer %d of %d: %w", i, len(offers), withRemedy(err))
 		}
 	}
 	b.mu.Lock()

@@ -167,9 +167,8 @@ func TestOfferMany(t *testing.T) {
 	}
 }
 
-// TestOfferAsConnEnds: a Conn that fails while an offer is added to it does not keep
-// the offer from ending with its last Conn.
-func TestOfferAsConnEnds(t *testing.T) {
+// halfAdded returns an offer that is half added to a Conn: enlist has yet to be called.
+func halfAdded(t *testing.T) (*Conn, *Offer) {
 	client, server := tcpPair(t, quiet())
 	greet(t, client, server)
 	s, _ := filled(t, newPool(t, "host"), 1000, 1)
@@ -177,6 +176,13 @@ func TestOfferAsConnEnds(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.offers.add(o)
 	require.NoError(t, err)
+	return client, o
+}
+
+// TestOfferAsConnEnds: a Conn that fails while an offer is added to it does not keep
+// the offer from ending with its last Conn.
+func TestOfferAsConnEnds(t *testing.T) {
+	client, o := halfAdded(t)
 	client.fail(errNoNIC)
 	<-client.ending.done
 	require.ErrorIs(t, client.enlist(o), errNoNIC)
@@ -187,13 +193,7 @@ func TestOfferAsConnEnds(t *testing.T) {
 // TestOfferAsConnLingers: a Conn that lingers for an offer which is withdrawn while it
 // is added is told so.
 func TestOfferAsConnLingers(t *testing.T) {
-	client, server := tcpPair(t, quiet())
-	greet(t, client, server)
-	s, _ := filled(t, newPool(t, "host"), 1000, 1)
-	o, err := NewOffer(s)
-	require.NoError(t, err)
-	_, err = client.offers.add(o)
-	require.NoError(t, err)
+	client, o := halfAdded(t)
 	client.Close()
 	o.Withdraw()
 	require.Error(t, client.enlist(o))

@@ -239,7 +239,7 @@ func (p *Pool) dismiss(which func(*waiter) bool, err error) (out []*waiter) {
 	return out
 }
 
-// wake tells requests that they left their queues. mu is not held.
+// wake tells requests that they left their queues, or are served. It does not block.
 func wake(woken []*waiter) {
 	for _, w := range woken {
 		w.ready <- struct{}{} // has room: see waiter.ready

@@ -3,8 +3,10 @@ package cuda
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -139,10 +141,16 @@ func TestCopyPeerStraight(t *testing.T) {
 	require.NoError(t, again.Close())
 	require.EqualValues(t, 5, f.ctl.Straight)
 
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	f.Refuse(enable, 1, 711)
 	testPeer(t, a, b)
 	testPeer(t, a, b)
 	require.EqualValues(t, 5, f.ctl.Straight)
+	require.Equal(t, 1, strings.Count(log.String(), "copies between two GPUs go through the host"))
+	require.Contains(t, log.String(), "from=cuda:0 to=cuda:1")
+	require.Contains(t, log.String(), "cuCtxEnablePeerAccess (for cuda:0)")
 }
 
 func TestCopyPeerGPU(t *testing.T) {

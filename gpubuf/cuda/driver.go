@@ -31,6 +31,7 @@ const (
 	codeInvalidDevice   = 101
 	codeInvalidContext  = 201
 	codeUnsupportedPeer = 217
+	codePeerEnabled     = 704
 	codeInvalidPTX      = 218
 	codeNoCompiler      = 221
 	codeUnsupportedPTX  = 222

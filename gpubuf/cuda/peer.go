@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -38,7 +39,7 @@ type reached struct {
 
 // reach has copies from f go straight to d, over NVLink or PCIe, where the GPUs reach
 // each other's memory. Without it the driver takes them through the host, at a tenth
-// of the rate. It is asked once: where it cannot, copies are slow and no worse.
+// of the rate. It is asked once: where it cannot, copies are slow, which is logged.
 func (d *Device) reach(f *Device) {
 	if !slices.Contains(d.peers, f.info.UUID) {
 		return
@@ -52,11 +53,14 @@ func (d *Device) reach(f *Device) {
 		d.reached.peers = make(map[int32]*Device)
 	}
 	d.reached.peers[f.device] = f
-	d.drv.enablePeer(d.ctx, f.ctx) // others in the process may have done it: that is an error too
+	if r := d.drv.enablePeer(d.ctx, f.ctx); r != 0 && r.code() != codePeerEnabled { // by others in the process
+		slog.Warn("cuda: copies between two GPUs go through the host", "from", f.name, "to", d.name, "err", newError(d.drv, d.name, r, "for "+f.name))
+	}
 }
 
 // CopyFrom copies n bytes at src of another GPU to dst of this one: straight, where
-// they reach each other's memory, else by way of the driver's own host memory. It fails with gpubuf.ErrNotSupported if from is no GPU of this package.
+// they reach each other's memory, else by way of the driver's own host memory. It
+// fails with gpubuf.ErrNotSupported if from is no GPU of this package.
 func (d *Device) CopyFrom(dst gpubuf.DevicePtr, from gpubuf.Device, src gpubuf.DevicePtr, n int64) error {
 	f, ok := from.(*Device)
 	if !ok {
